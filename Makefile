@@ -1,0 +1,51 @@
+# The two commands of the README are `make book` and `make test`; each does its whole set-up.
+SHELL := /bin/bash
+.ONESHELL:
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Written last by the installation, so that an interrupted one is done again and a finished one is not repeated.
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help setup book test lint bench lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Create .venv and install the locked packages
+
+$(INSTALLED): requirements.lock pyproject.toml
+	python=$$(.ci/find-python)
+	[[ -x $(BIN)/python ]] || "$$python" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	# Built now, since matplotlib would otherwise report it on the first page that draws a figure.
+	$(BIN)/python -c "import matplotlib.font_manager"
+	touch $@
+
+book: $(INSTALLED) ## Execute the chapters and build the site
+	$(BIN)/fedlib run --all --edition digits
+	$(BIN)/fedlib run --all --edition cifar10
+	$(BIN)/fedlib site
+
+test: $(INSTALLED) ## Lint, run the tests, execute the book's digits edition, build the site and walk it in Chromium
+	.ci/find-chromium > /dev/null || .ci/apt-install chromium
+	$(BIN)/ruff check .
+	$(BIN)/pytest
+
+lint: $(INSTALLED) ## Check the style of code and notebooks
+	$(BIN)/ruff check .
+
+bench: $(INSTALLED) ## Compare the speed with the bare loop and with other frameworks
+	$(BIN)/python -m benchmarks
+
+lock: $(INSTALLED) ## Resolve requirements.lock again from pyproject.toml, keeping the versions that still fit
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	$(BIN)/uv pip compile pyproject.toml --extra test --python-version 3.11 \
+	    --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" --output-file requirements.lock
+
+clean: ## Remove the environment, the executed chapters and the site; run records stay
+	rm -rf $(VENV) _build book/chapters
