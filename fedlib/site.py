@@ -101,7 +101,7 @@ def _located(line: str, root: Path) -> str:
 
     MyST-NB counts the lines of cell i (from 1) from 10000 * i.
     """
-    line = line.strip().replace(f"{root}/", "")
+    line = line.strip().replace(f"{root}/", "").replace(".md::", ".md:")
     return re.sub(
         r"(\.ipynb):(\d+):",
         lambda match: f"{match[1]}, cell {int(match[2]) // 10000}:" if int(match[2]) >= 10000 else f"{match[1]}:",
