@@ -1,4 +1,5 @@
 # The two commands of the README are `make book` and `make test`; each does its whole set-up.
+MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 .ONESHELL:
 .SHELLFLAGS := -eu -o pipefail -c
@@ -7,6 +8,7 @@ SHELL := /bin/bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 # Written last by the installation, so that an interrupted one is done again and a finished one is not repeated.
 INSTALLED := $(VENV)/.installed
 
@@ -18,10 +20,11 @@ help: ## List the targets
 setup: $(INSTALLED) ## Create .venv and install the locked packages
 
 $(INSTALLED): requirements.lock pyproject.toml
-	python=$$(.ci/find-python)
-	[[ -x $(BIN)/python ]] || "$$python" -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@python=$$(.ci/find-python)
+	$(BIN)/python -m pip --version &> /dev/null || "$$python" -m venv --clear $(VENV)
+	echo "Installing the locked packages into $(VENV); this takes some minutes."
+	$(PIP) -r requirements.lock
+	$(PIP) --no-deps --editable .
 	# Built now, since matplotlib would otherwise report it on the first page that draws a figure.
 	$(BIN)/python -c "import matplotlib.font_manager"
 	touch $@
@@ -43,7 +46,7 @@ bench: $(INSTALLED) ## Compare the speed with the bare loop and with other frame
 	$(BIN)/python -m benchmarks
 
 lock: $(INSTALLED) ## Resolve requirements.lock again from pyproject.toml, keeping the versions that still fit
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	$(PIP) uv==0.13.9
 	$(BIN)/uv pip compile pyproject.toml --extra test --python-version 3.11 \
 	    --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" --output-file requirements.lock
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import nbformat
 
-ROOT = Path(__file__).resolve().parents[1]
+from fedlib import paths
 
 # What decides the pages, besides the files themselves.
 _PACKAGES = ("jupyter-book", "Sphinx", "myst-nb", "sphinx-book-theme", "sphinxcontrib-bibtex", "sphinx-mathjax-offline")
@@ -34,13 +34,14 @@ class SiteError(Exception):
     """The book cannot be published as it is; the message names each page, and in a notebook the cell."""
 
 
-def build(root: Path = ROOT) -> Path:
-    """Build the site of the book at `root` and return its ``index.html``.
+def build(root: Path | None = None) -> Path:
+    """Build the site of the book at `root` (the checkout one works in) and return its ``index.html``.
 
     `root` holds ``_config.yml``, ``_toc.yml`` and the folder ``book`` with the pages, notebooks executed. The site is
     ``_build/html``, as jupyter-book has it. Raises :class:`SiteError` for any warning, for a notebook cell that was not
     executed and for one that failed; the site that was there before stays.
     """
+    root = (root or paths.root()).resolve()
     site = root / "_build" / "html"
     fingerprint = _fingerprint(root)
     marker = site / _FINGERPRINT

@@ -20,8 +20,9 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from playwright.sync_api import sync_playwright
 
-from fedlib.site import ROOT, SiteError, build
+from fedlib.site import SiteError, build
 
+ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = {"desktop": 1280, "phone": 390}
 SOURCES = sorted((ROOT / "notebooks").glob("*.ipynb"))
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -33,7 +34,7 @@ def site() -> Path:
     for edition in ("digits", "cifar10") if SOURCES else ():
         run = [sys.executable, "-c", "from fedlib.cli import main; main()", "run", "--all", "--edition", edition]
         subprocess.run(run, cwd=ROOT, check=True, timeout=1200)
-    return build().parent
+    return build(ROOT).parent
 
 
 @pytest.fixture(scope="session")
