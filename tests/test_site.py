@@ -185,9 +185,11 @@ def test_search_finds_a_page(site, address, browser):
     page.close()
 
 
-def test_a_request_to_another_host_would_be_seen(tmp_path, browser):
-    """The walk's own alarm: a page that asks another port of this machine for a script."""
-    (tmp_path / "index.html").write_text("<title>x</title><script src='http://127.0.0.1:9/x.js'></script><img src=no>")
+def test_the_walk_sees_what_is_wrong(tmp_path, browser):
+    """The walk's own alarm: a page that asks another port of this machine for a script, and is wrong otherwise too."""
+    (tmp_path / "index.html").write_text(
+        "<script src='http://127.0.0.1:9/x.js'></script><img src=missing.png><p style='width: 500px'>wide</p>"
+    )
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
     )
@@ -197,7 +199,8 @@ def test_a_request_to_another_host_would_be_seen(tmp_path, browser):
     server.server_close()
     assert "request leaves the site: http://127.0.0.1:9/x.js" in wrong
     assert any(fault.startswith("404") for fault in wrong)
-    assert len(facts["unnamed"]) == 1
+    assert len(facts["unnamed"]) == len(facts["broken"]) == 1
+    assert facts["overflow"] > 100
 
 
 # The strictness of the build, on small books that have the real configuration.
