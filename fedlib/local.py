@@ -1,0 +1,155 @@
+"""Local training: the one loop in which a client learns. The hot path.
+
+The network is kept as flat vectors (`fedlib.models.Layout`): `w` its weights, `g` the gradient of the batch. A method's
+correction is then the paper's vector formula, and copying, sending or comparing a model is one operation.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedlib import seeds
+from fedlib.experiment import Experiment
+from fedlib.methods.base import Client, Method, overriding
+from fedlib.models import Layout, Network
+
+
+class Diverged(RuntimeError):
+    """A client's loss or weights are no longer finite."""
+
+
+def criterion(scores: Tensor, y: Tensor) -> Tensor:
+    """The loss of a batch: mean cross-entropy."""
+    return F.cross_entropy(scores, y)
+
+
+class Workspace:
+    """One network and its vectors, reused for every client that a process trains.
+
+    In bf16 the network is a copy of the weights in that format, made anew before each batch, and `w` and `g` stay
+    fp32: the same arithmetic as autocast, without its per-operation casts.
+    """
+
+    def __init__(
+        self, network: Network, mean: tuple[float, ...], std: tuple[float, ...], precision: str = "fp32"
+    ) -> None:
+        self.layout = Layout(network)
+        self.trained = self.layout.trained
+        self.w = self.layout.flatten(network)
+        self.g = torch.zeros(self.trained)
+        self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+        self.network = network
+        if precision == "bf16":
+            self.w_low = self.w.to(self.dtype)
+            self.g_low = self.g.to(self.dtype)
+            self.layout.attach(network.to(self.dtype), self.w_low, self.g_low)
+        else:
+            self.layout.attach(network, self.w, self.g)
+        self.shift = torch.tensor(mean).view(1, -1, 1, 1) * 255
+        self.scale = 1 / (torch.tensor(std).view(1, -1, 1, 1) * 255)
+        self._spare: Network | None = None
+
+    def images(self, x: Tensor) -> Tensor:
+        """Normalised network input (n, C, H, W), channels last in memory, from uint8 (n, H, W, C)."""
+        return x.permute(0, 3, 1, 2).to(torch.float32).sub_(self.shift).mul_(self.scale)
+
+    def at(self, w: Tensor) -> Network:
+        """A second network in fp32 and evaluation mode whose weights are the vector `w`, for use without training it."""
+        if self._spare is None:
+            self._spare = copy.deepcopy(self.network).float().eval()
+        self.layout.attach(self._spare, w)
+        return self._spare
+
+    def gradient(self, client: Client, x: Tensor, y: Tensor, methods: list[Method]) -> Tensor:
+        """Fill `g` with the gradient at `w` of the mean loss over a batch plus the methods' terms; the plain loss."""
+        g = self.g
+        if self.dtype is not torch.float32:
+            self.w_low.copy_(self.w)
+            g = self.g_low
+        g.zero_()
+        z = self.network.features(x.to(self.dtype))
+        scores = self.network.head(z).float()
+        plain = criterion(scores, y)
+        total = plain
+        for method in methods:
+            term = method.loss(client, x, y, z, scores)
+            if term is not None:
+                total = total + term
+        total.backward()
+        if g is not self.g:
+            self.g.copy_(g)
+            self.w[self.trained :].copy_(self.w_low[self.trained :])
+        client.gradients += len(y)
+        return plain.detach()
+
+
+def batches(client: Client, epoch: int, rng: np.random.Generator) -> Iterator[Tensor]:
+    """Indices of each batch of an epoch: a fresh permutation of the client's samples, the last batch may be smaller."""
+    order = torch.from_numpy(rng.permutation(client.n))
+    yield from order.split(client.batch_size)
+
+
+def flip_and_crop(x: Tensor, rng: np.random.Generator) -> Tensor:
+    """Random horizontal flips and crops after zero padding by 4 pixels, of uint8 images (n, H, W, C)."""
+    n, height, width, _ = x.shape
+    padded = F.pad(x, (0, 0, 4, 4, 4, 4))
+    top, left = (torch.from_numpy(rng.integers(0, 9, n)) for _ in range(2))
+    flip = torch.from_numpy(rng.random(n) < 0.5)[:, None]
+    rows = top[:, None] + torch.arange(height)
+    columns = torch.arange(width).expand(n, -1)
+    columns = left[:, None] + torch.where(flip, width - 1 - columns, columns)
+    return padded[torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
+
+
+def optimizer_for(experiment: Experiment, w: Tensor, g: Tensor, lr: float) -> torch.optim.Optimizer:
+    """A fresh optimiser over the flat trained weights, whose gradient is `g`."""
+    parameter = torch.nn.Parameter(w)
+    parameter.grad = g
+    if experiment.optimizer == "rmsprop":
+        return torch.optim.RMSprop([parameter], lr, weight_decay=experiment.weight_decay, momentum=experiment.momentum)
+    return torch.optim.SGD([parameter], lr, experiment.momentum, weight_decay=experiment.weight_decay)
+
+
+def train(client: Client, experiment: Experiment, methods: tuple[Method, ...], purpose: str = "batches") -> float:
+    """Train ``client.w`` in place for the client's epochs; returns the mean loss over all samples seen.
+
+    `purpose` keys the order of the batches, for methods that train more than one model in a round.
+    Raises :class:`Diverged` with round and client when the loss or the weights are not finite.
+    """
+    space = client.space
+    w, g = space.w[: space.trained], space.g
+    losses, corrections, watchers = (overriding(methods, hook) for hook in ("loss", "correct", "stepped"))
+    optimizer = optimizer_for(experiment, w, g, client.lr)
+    rng = seeds.numpy(client.seed, purpose, client.round, client.index)
+    space.network.train()
+    total, seen = torch.zeros(()), 0
+    for epoch in range(client.epochs):
+        for batch in batches(client, epoch, rng):
+            if client.max_steps is not None and client.step >= client.max_steps:
+                break
+            x, y = client.x[batch], client.y[batch]
+            if experiment.augment:
+                x = flip_and_crop(x, rng)
+            loss = space.gradient(client, space.images(x), y, losses)
+            for method in corrections:
+                method.correct(client, g)
+            before = w.clone() if watchers else w
+            optimizer.step()
+            for method in watchers:
+                method.stepped(client, before)
+            client.step += 1
+            total += loss * len(y)
+            seen += len(y)
+    mean = float(total) / max(seen, 1)
+    if not (np.isfinite(mean) and bool(torch.isfinite(space.w.sum()))):
+        raise Diverged(
+            f"round {client.round}, client {client.index}: the loss is {mean} after {client.step} steps; "
+            f"lower lr (now {client.lr:g})"
+        )
+    return mean

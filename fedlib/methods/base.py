@@ -1,0 +1,198 @@
+"""What a federated method can change: the hooks of :class:`Method`, and what they are given.
+
+FedAvg is the method that changes nothing. The local loop (`fedlib.local`) and the round loop (`fedlib.federation`)
+call each hook of every method of an experiment, in the order in which the experiment lists them.
+
+Signs and weights: a client's update is Delta_k = w - w_k, the server steps w <- w - sum_k p_k Delta_k with
+p_k = n_k / sum n over the round's clients. Vectors are flat and as long as `fedlib.models.Layout` says; gradients
+cover the first `trained` entries, BatchNorm's running statistics are the rest and are averaged like weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedlib.spec import Spec
+
+if TYPE_CHECKING:
+    from fedlib.local import Workspace
+
+State = dict[str, Tensor]
+"""Named tensors that a client or the server keeps from round to round."""
+
+
+@dataclass
+class Client:
+    """One client's work in one round. Hooks read and change these fields in place."""
+
+    index: int
+    round: int
+    seed: int
+    space: Workspace
+    """The network and its vectors: ``space.w`` (weights, trained in place), ``space.g`` (gradient of the batch)."""
+    w_start: Tensor
+    """Global weights received this round (flat)."""
+    x: Tensor
+    """Own samples, uint8 (n, H, W, C)."""
+    y: Tensor
+    """Their labels, int64 (n,)."""
+    lr: float
+    epochs: int
+    batch_size: int
+    state: State
+    """What this client keeps between rounds; starts as the methods' `client_state`."""
+    server: State
+    """What the server broadcast beside the weights."""
+    max_steps: int | None = None
+    """Stop after so many steps, whatever `epochs` says."""
+    step: int = 0
+    """Steps done so far, over all epochs of the round."""
+    gradients: int = 0
+    """Sample gradients computed so far."""
+    delta: Tensor | None = None
+    """After training: the update w_start - w, to be sent."""
+    sent: dict[str, tuple[str, Tensor]] = field(default_factory=dict)
+    upload_bytes: float = 0.0
+    """Bytes of the update as sent, 4 a weight unless a method sends less; what is sent beside it is counted apart."""
+    download_bytes: float = 0.0
+    """Bytes of the received weights, likewise."""
+    setting: Any = None
+    """The experiment made concrete, :class:`fedlib.federation.Setting`: data set, holdout, everybody's shards."""
+    fit: Callable[..., float] | None = None
+    """The local loop, see :meth:`train_copy`."""
+
+    @property
+    def w(self) -> Tensor:
+        return self.space.w
+
+    @property
+    def n(self) -> int:
+        """Number of training samples, n_k."""
+        return len(self.y)
+
+    def train_copy(self, w: Tensor, methods: tuple[Method, ...], purpose: str, epochs: int | None = None) -> Tensor:
+        """Train another model from `w` on this client's samples with the one local loop; its weights, a new vector.
+
+        ``client.w`` is left as it was. `purpose` keys the order of the batches. Gradients count as this client's.
+        """
+        kept = self.w.clone()
+        self.w.copy_(w)
+        other = replace(self, step=0, gradients=0, epochs=self.epochs if epochs is None else epochs)
+        self.fit(other, methods=methods, purpose=purpose)
+        self.gradients += other.gradients
+        trained = self.w.clone()
+        self.w.copy_(kept)
+        return trained
+
+    def send(self, name: str, value: Tensor, how: str = "mean") -> None:
+        """Send a tensor with the update. The server receives its p_k-weighted "mean", or its plain "sum"."""
+        self.sent[name] = (how, value)
+
+
+@dataclass
+class Server:
+    """The server's side of one round."""
+
+    w: Tensor
+    """Global weights (flat)."""
+    trained: int
+    """Number of trained entries of `w`; the rest are running statistics."""
+    clients: int
+    """Number of clients in total, N."""
+    sizes: np.ndarray
+    """Training samples of each client, (N,)."""
+    per_round: int
+    state: State
+    seed: int
+    round: int = 0
+    lr: float = 0.0
+    selected: list[int] = field(default_factory=list)
+    received: State = field(default_factory=dict)
+    """What clients sent beside their updates: means and sums by name."""
+    losses: Callable[[list[int]], dict[int, float]] | None = None
+    """Mean loss of the global weights on the training samples of the given clients."""
+    space: Workspace | None = None
+    """A network to compute with on the server."""
+    setting: Any = None
+    """As :attr:`Client.setting`."""
+
+
+class Method(Spec):
+    """A federated method: its hyper-parameters, and the steps at which it departs from FedAvg."""
+
+    family = {}
+
+    # -- before the first round
+
+    def check(self, experiment: Any) -> None:
+        """Raise InputError if the method cannot run in this experiment."""
+
+    def server_state(self, w: Tensor, trained: int, clients: int) -> State:
+        """What the server keeps, before round 1. Entries named in :meth:`broadcast` go to the clients."""
+        return {}
+
+    def client_state(self, w: Tensor, trained: int) -> State:
+        """What a client keeps, before it takes part for the first time."""
+        return {}
+
+    def broadcast(self) -> tuple[str, ...]:
+        """Names of the server's state that are sent to the clients beside the weights."""
+        return ()
+
+    # -- the server, before training
+
+    def select(self, server: Server, candidates: list[int]) -> list[int]:
+        """The clients of this round, in order; `candidates` is what FedAvg (or the method before) chose."""
+        return candidates
+
+    # -- a client
+
+    def data(
+        self, setting: Any, client: int, round: int, x: np.ndarray, y: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The samples a client trains on, from its own."""
+        return x, y
+
+    def start(self, client: Client) -> None:
+        """Before the first step: may change epochs, steps, learning rate or start weights."""
+
+    def loss(self, client: Client, x: Tensor, y: Tensor, z: Tensor, scores: Tensor) -> Tensor | None:
+        """A term added to the batch's loss; z is the representation (n, d), scores the network's output."""
+        return None
+
+    def correct(self, client: Client, g: Tensor) -> None:
+        """Change the batch's gradient g (flat, length `trained`) in place."""
+
+    def stepped(self, client: Client, before: Tensor) -> None:
+        """After an optimiser step; `before` holds the weights (length `trained`) from before it."""
+
+    def finish(self, client: Client) -> None:
+        """After the last step: may change client.delta, send more, and update client.state."""
+
+    def personal(self, client: Client) -> None:
+        """Turn ``client.w``, which holds the global weights, into the weights this client is evaluated with."""
+
+    # -- the server, after training
+
+    def aggregate(self, server: Server, delta: Tensor) -> Tensor:
+        """The step the server takes, from the weighted mean of the updates."""
+        return delta
+
+    def after(self, server: Server) -> None:
+        """After the server's step: may change server.w and server.state."""
+
+
+def overriding(methods: tuple[Method, ...], hook: str) -> list[Method]:
+    """The methods that define `hook` themselves; the others need not be called."""
+    return [m for m in methods if getattr(type(m), hook) is not getattr(Method, hook)]
+
+
+def zeros(count: int) -> Tensor:
+    """A flat vector of zeros, for states."""
+    return torch.zeros(count)

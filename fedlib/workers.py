@@ -1,0 +1,105 @@
+"""A persistent pool of worker processes, each with one torch thread.
+
+One thread per process is both the fastest layout for small networks on CPUs and the reason why results do not depend
+on the number of workers: a second thread would change the order of the sums inside a convolution's backward pass.
+Tensors travel through shared memory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.multiprocessing  # registers the passing of tensors through shared memory
+
+from fedlib.spec import InputError
+
+THREADS = 1
+"""Torch threads of every worker."""
+
+VARIABLE = "FEDLIB_WORKERS"
+"""Environment variable with the number of worker processes."""
+
+_pools: dict[int, ProcessPoolExecutor] = {}
+
+
+def cores() -> int:
+    """Processes that train side by side: ``FEDLIB_WORKERS`` if it is set, else the cores that this process may use."""
+    given = os.environ.get(VARIABLE)
+    if given is not None:
+        if not (given.isascii() and given.isdigit() and int(given) >= 1):
+            raise InputError(f"{VARIABLE} = {given!r} (allowed: a whole number of at least 1)")
+        return int(given)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _enter_worker() -> None:
+    torch.set_num_threads(THREADS)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:  # a worker must not outlive a main process that was killed
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def pool(count: int) -> ProcessPoolExecutor:
+    """The process pool with `count` workers, started at its first use and kept."""
+    if count not in _pools:
+        method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+        context = multiprocessing.get_context(method)
+        if method == "forkserver":
+            context.set_forkserver_preload(["fedlib.federation"])
+        _pools[count] = ProcessPoolExecutor(count, mp_context=context, initializer=_enter_worker)
+    return _pools[count]
+
+
+@atexit.register
+def close() -> None:
+    """Stop all pools."""
+    while _pools:
+        _pools.popitem()[1].shutdown(cancel_futures=True)
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Compute in this process as a worker would."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) -> Iterator[Any]:
+    """``function(*task)`` for each task, results in the tasks' order, at most two tasks a worker under way.
+
+    With one worker everything happens in this process.
+    """
+    if workers == 1:
+        with single_thread():
+            for task in tasks:
+                yield function(*task)
+        return
+    waiting: collections.deque = collections.deque()
+    executor = pool(workers)
+    try:
+        for task in tasks:
+            waiting.append(executor.submit(function, *task))
+            if len(waiting) >= 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
