@@ -179,7 +179,7 @@ class Dirichlet(Partition):
                 p = p * (held < sizes.sum() / clients)
                 if not p.sum() > 0:
                     break  # all the mass is on clients that are full: this draw has no outcome
-                cuts = np.rint(np.cumsum(p / p.sum())[:-1] * sizes[label]).astype(np.int64)
+                cuts = (np.cumsum(p / p.sum()) * sizes[label])[:-1].astype(np.int64)  # cut off, as the official code
                 table[:, label] = np.diff(cuts, prepend=0, append=sizes[label])
                 held += table[:, label]
             else:
@@ -188,7 +188,8 @@ class Dirichlet(Partition):
                 best = max(best, held.min())
         raise InputError(f"Dirichlet: none of {TRIES} draws with alpha = {self.alpha:g}, n = {sizes.sum()} samples and "
                          f"{clients} clients gave each client the minimum of {self.min_size} samples (the best "
-                         f"draw gave {best}; allowed: a smaller min_size, fewer clients, a larger alpha, or balanced = True)")
+                         f"draw gave {best}; allowed: a smaller min_size, fewer clients, a larger alpha, or "
+                         f"balanced = True)")
 
     def _balanced(self, sizes: np.ndarray, clients: int, rng: np.random.Generator) -> np.ndarray:
         own = rng.dirichlet(np.full(len(sizes), self.alpha), clients)
@@ -313,7 +314,8 @@ class FeatureSkew(Partition):
       x' = 127.5 + c (x - 127.5), with c from 1 at client 0 down to 1 - 2 strength at the last, kept away from grey by
       |c| >= 0.25. 1: the last client sees the negative.
     - ``noise``: Gaussian noise of standard deviation strength x (k + 1) / clients on the scale [0, 1] (after
-      NIID-Bench, Li et al. 2022), cut off at black and white. An image has the same noise each time that a client sees it.
+      NIID-Bench, Li et al. 2022), cut off at black and white. An image has the same noise each time that a
+      client sees it.
 
     A client's local test set is seen through the same transformation; the federation's test set is unchanged images or
     the union of the clients' test sets.
