@@ -30,8 +30,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	touch $@
 
 book: $(INSTALLED) ## Execute the chapters and build the site
-	$(BIN)/fedlib run --all --edition digits
-	$(BIN)/fedlib run --all --edition cifar10
+	$(BIN)/fedlib run --all
 	$(BIN)/fedlib site
 
 test: $(INSTALLED) ## Lint, run the tests, execute the book's digits edition, build the site and walk it in Chromium
