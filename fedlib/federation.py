@@ -85,6 +85,17 @@ class Setting:
             return self.dataset.x_test, self.dataset.y_test
         return self.dataset.x_train[self.holdout], self.dataset.y_train[self.holdout]
 
+    def scores(self, w: Tensor, images: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
+        """Summed loss, and correct predictions per class (classes,), of weights `w` on some images, in fp32."""
+        network, y = self.space.at(w), torch.from_numpy(labels)
+        loss, right = 0.0, []
+        with torch.inference_mode():
+            for x, target in zip(torch.from_numpy(images).split(500), y.split(500), strict=True):
+                output = network(self.space.images(x))
+                loss += float(F.cross_entropy(output, target, reduction="sum"))
+                right.append(output.argmax(1) == target)
+        return loss, np.bincount(labels[torch.cat(right).numpy()], minlength=self.classes)
+
     @functools.cached_property
     def client_tests(self) -> list[np.ndarray]:
         """Test images of each client: drawn from the test set by the client's own label distribution."""
@@ -145,13 +156,13 @@ def train_client(
     client = new_client(s, index, round, w, state, server, lr)
     for method in overriding(e.methods, "start"):
         method.start(client)
-    loss = local.train(client, e, e.methods)
+    client.loss = local.train(client, e, e.methods)
     client.delta = w - client.w
     for method in overriding(e.methods, "finish"):
         method.finish(client)
     return Result(
-        index, client.n, client.delta, loss, client.sent, client.state, {i: e.measures[i].client(client) for i in due},
-        client.gradients, client.upload_bytes, client.download_bytes,
+        index, client.n, client.delta, client.loss, client.sent, client.state,
+        {i: e.measures[i].client(client) for i in due}, client.gradients, client.upload_bytes, client.download_bytes,
     )  # fmt: skip
 
 
@@ -159,19 +170,7 @@ def score_chunk(e: Experiment, w: Tensor, split: str, start: int) -> tuple[float
     """Summed loss and correct predictions per class on one chunk of a split."""
     s = setting(e)
     images, labels = s.split(split)
-    return scores(s, w, images[start : start + CHUNK], labels[start : start + CHUNK])
-
-
-def scores(s: Setting, w: Tensor, images: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
-    """Summed loss, and correct predictions per class (classes,), of weights `w` on some images, in fp32."""
-    network, y = s.space.at(w), torch.from_numpy(labels)
-    loss, right = 0.0, []
-    with torch.inference_mode():
-        for x, target in zip(torch.from_numpy(images).split(500), y.split(500), strict=True):
-            output = network(s.space.images(x))
-            loss += float(F.cross_entropy(output, target, reduction="sum"))
-            right.append(output.argmax(1) == target)
-    return loss, np.bincount(labels[torch.cat(right).numpy()], minlength=s.classes)
+    return s.scores(w, images[start : start + CHUNK], labels[start : start + CHUNK])
 
 
 def score_client(
@@ -184,14 +183,14 @@ def score_client(
     for method in overriding(e.methods, "personal"):
         method.personal(client)
     images, labels = e.partition.view_test(s.dataset.x_test[own], s.dataset.y_test[own], index, e.clients, round)
-    return *scores(s, client.w.clone(), images, labels), len(labels)
+    return *s.scores(client.w.clone(), images, labels), len(labels)
 
 
 def client_loss(e: Experiment, w: Tensor, index: int, round: int) -> float:
     """Mean loss of weights `w` on what a client trains on."""
     s = setting(e)
     x, y = s.samples(index, round)
-    return scores(s, w, x, y)[0] / len(y)
+    return s.scores(w, x, y)[0] / len(y)
 
 
 # ---------------------------------------------------------------- the round loop
@@ -226,6 +225,10 @@ class Run:
         indices = list(indices)
         tasks = ((self.experiment, w, k, self.round, client_state(self, k), self.broadcast) for k in indices)
         return zip(indices, self.map(score_client, tasks), strict=True)
+
+    @property
+    def setting(self) -> Setting:
+        return setting(self.experiment)
 
     @property
     def broadcast(self) -> State:
@@ -305,8 +308,8 @@ def play_round(run: Run) -> None:
             # Copied out of shared memory, of which a process can hold only so many pieces.
             run.clients[result.index] = {name: tensor.clone() for name, tensor in result.state.items()}
         for i in due:
+            e.measures[i].observe(scratch[i], result.index, result.n, result.delta, result.values[i])
             values[i][result.index] = result.values[i]
-            e.measures[i].observe(scratch[i], result.index, result.n, result.delta)
     server.received = {
         name: value / samples if how == "mean" else value for name, (how, value) in server.received.items()
     }

@@ -42,8 +42,12 @@ class Measure(Spec):
         """In the worker, after a client's training: its own values, before the update is sent."""
         return {}
 
-    def observe(self, scratch: dict[str, Any], index: int, n: int, delta: Tensor) -> None:
-        """On the server, as the update of client `index` with `n` samples arrives, in the order of the cohort."""
+    def observe(self, scratch: dict[str, Any], index: int, n: int, delta: Tensor, values: Values) -> None:
+        """On the server, as the update of client `index` with `n` samples arrives, in the order of the cohort.
+
+        `values` are what :meth:`client` returned. They are kept until the end of the round, and clients can be many:
+        take tensors out of it here.
+        """
 
     def finish(self, scratch: dict[str, Any], run: Any, server: Server, clients: dict[int, Values]) -> Values:
         """After the server's step: the round's values. `clients` has what :meth:`client` returned."""

@@ -55,6 +55,8 @@ class Client:
     """Steps done so far, over all epochs of the round."""
     gradients: int = 0
     """Sample gradients computed so far."""
+    loss: float = 0.0
+    """After training: the mean loss over all samples seen."""
     delta: Tensor | None = None
     """After training: the update w_start - w, to be sent."""
     sent: dict[str, tuple[str, Tensor]] = field(default_factory=dict)
