@@ -1,0 +1,110 @@
+"""Figures of the book: one look, readable on light and dark pages, with alt text, numbers and origin attached.
+
+A figure is shown as inline SVG whose text and axes take the page's own colour. Under it come its caption, the numbers
+behind it as a CSV download, and, folded away, where they come from.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import re
+from collections.abc import Iterable, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from IPython.display import HTML, display
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedlib.records import Record
+from fedlib.statistics import estimate
+
+INK = "#0b0c0e"
+"""Stands for the page's text colour; replaced by ``currentColor`` when a figure is shown."""
+
+COLOURS = sns.color_palette("colorblind").as_hex()
+"""Distinct to colour-blind readers; lines also differ by marker."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+
+STYLE = {
+    "svg.fonttype": "none", "svg.hashsalt": "when-clients-disagree", "font.family": "sans-serif", "font.size": 11,
+    "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
+    "axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none", "legend.frameon": False,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#888888", "grid.alpha": 0.25,
+    "lines.linewidth": 1.8, "lines.markersize": 5, "figure.constrained_layout.use": True,
+}  # fmt: skip
+
+
+def new(columns: int = 1, width: float = 6.6, height: float = 3.8, **options: object) -> tuple[Figure, np.ndarray]:
+    """A figure in the book's style and its axes, an array of `columns`; sizes in inches for one column."""
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, columns, figsize=(width if columns == 1 else 4.4 * columns, height), squeeze=False, **options)
+    return figure, axes[0]
+
+
+def line(axes: Axes, x: Sequence[float], per_seed: Sequence[Sequence[float]], label: str, index: int) -> pd.DataFrame:
+    """Mean over seeds (rows of `per_seed`, (seeds, len(x))) against x, with its 95 % interval as a band; the numbers."""
+    estimates = [estimate(column) for column in np.asarray(per_seed, float).T]
+    table = pd.DataFrame([vars(e) for e in estimates]).assign(series=label, x=list(x))
+    colour = COLOURS[index % len(COLOURS)]
+    marker = MARKERS[index % len(MARKERS)] if len(x) <= 40 else None
+    axes.plot(x, table["mean"], color=colour, marker=marker, label=label)
+    if np.isfinite(table[["low", "high"]].to_numpy()).all():
+        axes.fill_between(x, table["low"], table["high"], color=colour, alpha=0.2, linewidth=0)
+    return table[["series", "x", "mean", "low", "high", "n"]]
+
+
+def show(figure: Figure, alt: str, caption: str, numbers: pd.DataFrame, records: Iterable[Record], name: str) -> None:
+    """Display a figure with alt text, caption, its numbers for download as NAME.csv, and its provenance."""
+    buffer = io.StringIO()
+    with plt.rc_context(STYLE):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    plt.close(figure)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", svg, count=1)  # the page decides the size
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(alt, quote=True)}"', 1)
+    data = base64.b64encode(numbers.to_csv(index=False).encode()).decode()
+    display(HTML(
+        f'<figure class="result" id="{name}">{svg}<figcaption>{caption} '
+        f'<a download="{name}.csv" href="data:text/csv;base64,{data}">Numbers (CSV)</a></figcaption></figure>'
+        f"{provenance(records)}"
+    ))  # fmt: skip
+
+
+def table(frame: pd.DataFrame, caption: str) -> None:
+    """Display a table with its caption; the cells are shown as they are."""
+    body = frame.to_html(index=False, border=0, classes="result", escape=True, justify="left")
+    display(HTML(f'<div class="scroll">{body.replace(">", f"><caption>{html.escape(caption)}</caption>", 1)}</div>'))
+
+
+def provenance(records: Iterable[Record]) -> str:
+    """A folded HTML block that says which runs a figure stands on and how to make them again."""
+    records = list(records)
+    if not records:
+        return ""
+    origins = [r.provenance for r in records]
+
+    def all_of(values: Iterable[object]) -> str:
+        return html.escape(", ".join(sorted({str(v) for v in values})))
+
+    rows = {
+        "Runs": f"{len(records)} (seeds {all_of(r.experiment.seed for r in records)})",
+        "Records": all_of(r.id for r in records),
+        "Data": all_of(f"{r.experiment.dataset} {o['data'][:12]}" for r, o in zip(records, origins, strict=True)),
+        "Code": f"numerics {all_of(o['numerics'] for o in origins)}, commit {all_of(o['commit'] for o in origins)}",
+        "Versions": all_of(f"{k} {v}" for o in origins for k, v in o["versions"].items()),
+        "Made": f"{all_of(o['date'][:10] for o in origins)}, {sum(o['seconds'] for o in origins):.0f} s of one core",
+        "Machine": all_of(o["machine"] for o in origins),
+    }
+    stale = [r.id for r in records if r.stale]
+    if stale:
+        rows = {"STALE": f"made by an older numerics version: {', '.join(stale)}"} | rows
+    lines = "".join(f"<tr><th>{name}</th><td>{text}</td></tr>" for name, text in rows.items())
+    mark = ' <strong class="stale">stale</strong>' if stale else ""
+    return f'<details class="provenance"><summary>Where this comes from{mark}</summary><table>{lines}</table></details>'
