@@ -7,6 +7,7 @@ correction is then the paper's vector formula, and copying, sending or comparing
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -125,6 +126,9 @@ def train(client: Client, experiment: Experiment, methods: tuple[Method, ...], p
     space = client.space
     w, g = space.w[: space.trained], space.g
     losses, corrections, watchers = (overriding(methods, hook) for hook in ("loss", "correct", "stepped"))
+    gradient = functools.partial(space.gradient, client, methods=losses)
+    for method in overriding(methods, "gradient"):
+        gradient = functools.partial(method.gradient, client, gradient)
     optimizer = optimizer_for(experiment, w, g, client.lr)
     rng = seeds.numpy(client.seed, purpose, client.round, client.index)
     space.network.train()
@@ -136,7 +140,7 @@ def train(client: Client, experiment: Experiment, methods: tuple[Method, ...], p
             x, y = client.x[batch], client.y[batch]
             if experiment.augment:
                 x = flip_and_crop(x, rng)
-            loss = space.gradient(client, space.images(x), y, losses)
+            loss = gradient(space.images(x), y)
             for method in corrections:
                 method.correct(client, g)
             before = w.clone() if watchers else w

@@ -168,6 +168,14 @@ class Method(Spec):
         """A term added to the batch's loss; z is the representation (n, d), scores the network's output."""
         return None
 
+    def gradient(self, client: Client, compute: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
+        """Fill ``client.space.g`` with the gradient that the step takes from a batch; returns the batch's loss.
+
+        `compute` (x, y) does so for the plain objective and the methods' terms, at what ``client.w`` holds when it is
+        called. It may be called more than once; ``client.w`` must be back where it was at the end.
+        """
+        return compute(x, y)
+
     def correct(self, client: Client, g: Tensor) -> None:
         """Change the batch's gradient g (flat, length `trained`) in place."""
 
