@@ -51,6 +51,8 @@ class Setting:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(seeds.numpy(e.seed, "init").integers(2**63)))
             network = e.model.build(self.dataset.x_train.shape[1:], self.classes)
+        shared = [method.reserves(self) for method in overriding(e.methods, "reserves")]
+        self.validation = np.setdiff1d(self.holdout, np.concatenate(shared)) if shared else self.holdout
         self.space = local.Workspace(network, self.dataset.mean, self.dataset.std, e.precision)
         self.w_init = self.space.w.clone()
 
@@ -80,10 +82,10 @@ class Setting:
         return x, y
 
     def split(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Images and labels of the "test" split or of the server's "validation" images."""
+        """Images and labels of the "test" split, or of "validation": the holdout without what methods share of it."""
         if name == "test":
             return self.dataset.x_test, self.dataset.y_test
-        return self.dataset.x_train[self.holdout], self.dataset.y_train[self.holdout]
+        return self.dataset.x_train[self.validation], self.dataset.y_train[self.validation]
 
     def scores(self, w: Tensor, images: np.ndarray, labels: np.ndarray) -> tuple[float, np.ndarray]:
         """Summed loss, and correct predictions per class (classes,), of weights `w` on some images, in fp32."""
@@ -135,10 +137,13 @@ class Result:
     download_bytes: float
 
 
-def new_client(s: Setting, index: int, round: int, w: Tensor, state: State, server: State, lr: float) -> Client:
-    """A client about to train from the global weights `w`."""
+def new_client(
+    s: Setting, index: int, round: int, w: Tensor, state: State, server: State, lr: float,
+    samples: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Client:  # fmt: skip
+    """A client about to train from the global weights `w`, on its own samples unless others are given."""
     e = s.experiment
-    x, y = s.samples(index, round)
+    x, y = samples or s.samples(index, round)
     s.space.w.copy_(w)
     return Client(
         index=index, round=round, seed=e.seed, space=s.space, w_start=w, x=torch.from_numpy(x), y=torch.from_numpy(y), lr=lr,
@@ -164,6 +169,17 @@ def train_client(
         index, client.n, client.delta, client.loss, client.sent, client.state,
         {i: e.measures[i].client(client) for i in due}, client.gradients, client.upload_bytes, client.download_bytes,
     )  # fmt: skip
+
+
+def train_on_server(
+    s: Setting, server: Server, x: np.ndarray, y: np.ndarray, epochs: int, purpose: str
+) -> Tensor:
+    """Weights after plain SGD from the global weights, as a client would do it, on images that the server holds."""
+    worker = new_client(s, s.experiment.clients, server.round, server.w, {}, {}, server.lr, (x, y))
+    worker.epochs = epochs
+    local.train(worker, s.experiment, (), purpose)
+    server.gradients += worker.gradients
+    return worker.w.clone()
 
 
 def score_chunk(e: Experiment, w: Tensor, split: str, start: int) -> tuple[float, np.ndarray]:
@@ -284,6 +300,10 @@ def play_round(run: Run) -> None:
         round=r, lr=e.lr * e.schedule.factor(r, e.rounds), space=s.space, setting=s,
         losses=lambda ids: dict(zip(ids, run.map(client_loss, ((e, run.w, k, r) for k in ids)), strict=True)),
     )  # fmt: skip
+    server.fit = functools.partial(train_on_server, s, server)
+    for method in overriding(e.methods, "before"):
+        method.before(server)
+    run.w = server.w
     server.selected = uniform(e, r)
     for method in overriding(e.methods, "select"):
         server.selected = method.select(server, server.selected)
@@ -326,9 +346,9 @@ def play_round(run: Run) -> None:
     run.add("weight_norm", float(run.w.norm()))
     run.add("bytes_up", up)
     run.add("bytes_down", down)
-    run.add("gradients", gradients)
+    run.add("gradients", gradients + server.gradients)
     if r % e.evaluate_every == 0 or r == e.rounds:
-        for split in ("test", "validation") if e.holdout else ("test",):
+        for split in ("test", "validation") if len(s.validation) else ("test",):
             test_loss, accuracy, per_class = evaluate(run, run.w, split)
             run.add(f"{split}_loss", test_loss)
             run.add(f"{split}_accuracy", accuracy)

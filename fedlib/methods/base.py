@@ -121,6 +121,10 @@ class Server:
     """Mean loss of the global weights on the training samples of the given clients."""
     space: Workspace | None = None
     """A network to compute with on the server."""
+    fit: Callable[[np.ndarray, np.ndarray, int, str], Tensor] | None = None
+    """``fit(x, y, epochs, purpose)``: new weights, from `w` by the local loop on images that the server holds."""
+    gradients: int = 0
+    """Sample gradients computed on the server in this round."""
     setting: Any = None
     """As :attr:`Client.setting`."""
 
@@ -147,7 +151,14 @@ class Method(Spec):
         """Names of the server's state that are sent to the clients beside the weights."""
         return ()
 
+    def reserves(self, setting: Any) -> np.ndarray:
+        """Training images of the holdout that this method shares, as indices: the server does not validate on them."""
+        return np.arange(0)
+
     # -- the server, before training
+
+    def before(self, server: Server) -> None:
+        """Before clients are selected and anything is sent: may change server.w and server.state."""
 
     def select(self, server: Server, candidates: list[int]) -> list[int]:
         """The clients of this round, in order; `candidates` is what FedAvg (or the method before) chose."""
