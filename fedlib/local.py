@@ -19,6 +19,7 @@ from fedlib import seeds
 from fedlib.experiment import Experiment
 from fedlib.methods.base import Client, Method, overriding
 from fedlib.models import Layout, Network
+from fedlib.spec import unknown
 
 
 class Diverged(RuntimeError):
@@ -54,6 +55,8 @@ class Workspace:
             self.layout.attach(network, self.w, self.g)
         self.shift = torch.tensor(mean).view(1, -1, 1, 1) * 255
         self.scale = 1 / (torch.tensor(std).view(1, -1, 1, 1) * 255)
+        self.outputs: dict[str, Tensor] = {}
+        """What the layers named to :meth:`capture` gave for the latest batch."""
         self._spare: Network | None = None
 
     def images(self, x: Tensor) -> Tensor:
@@ -66,6 +69,25 @@ class Workspace:
             self._spare = copy.deepcopy(self.network).float().eval()
         self.layout.attach(self._spare, w)
         return self._spare
+
+    def capture(self, layer: str) -> None:
+        """From now on keep this layer's output of each batch in :attr:`outputs`, as a part of the graph.
+
+        `layer` is a name of `fedlib.models.Layout.layers`, or of a layer without weights such as ``fc1_relu``. Raises
+        :class:`InputError` for another.
+        """
+        if layer in self.outputs:
+            return
+        modules = {name: module for name, module in self.network.body.named_modules() if name}
+        if layer not in modules:
+            raise unknown("layer", layer, modules)
+
+        def keep(module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            if module is modules[layer]:  # not its copy in the second network
+                self.outputs[layer] = output.clone()  # the next layer may work in place
+
+        modules[layer].register_forward_hook(keep)
+        self.outputs[layer] = torch.empty(0)
 
     def gradient(self, client: Client, x: Tensor, y: Tensor, methods: list[Method]) -> Tensor:
         """Fill `g` with the gradient at `w` of the mean loss over a batch plus the methods' terms; the plain loss."""

@@ -92,6 +92,20 @@ class Client:
         self.w.copy_(kept)
         return trained
 
+    def full_gradient(self, w: Tensor) -> Tensor:
+        """Gradient at `w` of the mean loss over all samples of this client, (trained,): batch by batch, training mode.
+
+        ``client.w`` is left as it was. The gradients count as this client's.
+        """
+        kept = self.w.clone()
+        self.w.copy_(w)
+        total = torch.zeros(self.space.trained)
+        for x, y in zip(self.x.split(self.batch_size), self.y.split(self.batch_size), strict=True):
+            self.space.gradient(self, self.space.images(x), y, [])
+            total.add_(self.space.g, alpha=len(y) / self.n)
+        self.w.copy_(kept)
+        return total
+
     def send(self, name: str, value: Tensor, how: str = "mean") -> None:
         """Send a tensor with the update. The server receives its p_k-weighted "mean", or its plain "sum"."""
         self.sent[name] = (how, value)
