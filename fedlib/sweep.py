@@ -110,8 +110,9 @@ def sweep(
             side_by_side = executor or workers.pool(processes)
             futures = [side_by_side.submit(_obtain, e, store, keep) for e in batch]
             try:
-                for future in as_completed(futures):
-                    future.result()
+                with workers.closing_broken():
+                    for future in as_completed(futures):
+                        future.result()
             except BaseException:
                 for future in futures:
                     future.cancel()

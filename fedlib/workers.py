@@ -11,9 +11,11 @@ import atexit
 import collections
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,6 +44,7 @@ def cores() -> int:
 
 
 def _enter_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a traceback
     torch.set_num_threads(THREADS)
     parent = multiprocessing.parent_process()
 
@@ -71,6 +74,16 @@ def close() -> None:
 
 
 @contextmanager
+def closing_broken() -> Iterator[None]:
+    """Close the pools when a worker was killed or Ctrl-C has ended them all, so that their next use starts new ones."""
+    try:
+        yield
+    except (KeyboardInterrupt, BrokenProcessPool):
+        close()
+        raise
+
+
+@contextmanager
 def single_thread() -> Iterator[None]:
     """Compute in this process as a worker would."""
     before = torch.get_num_threads()
@@ -94,12 +107,13 @@ def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) 
     waiting: collections.deque = collections.deque()
     executor = pool(workers)
     try:
-        for task in tasks:
-            waiting.append(executor.submit(function, *task))
-            if len(waiting) >= 2 * workers:
+        with closing_broken():
+            for task in tasks:
+                waiting.append(executor.submit(function, *task))
+                if len(waiting) >= 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
     finally:
         for future in waiting:
             future.cancel()

@@ -1,0 +1,276 @@
+"""The command ``fedlib``. Each command imports what it needs itself, so that help and errors come at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from fedlib.records import Record
+
+INPUT_ERROR = 2
+FAILED = 1
+INTERRUPTED = 130
+
+
+class Commands(typer.core.TyperGroup):
+    """The one place where an error becomes a line on stderr and an exit code.
+
+    2: what was asked for cannot be done. 1: it was tried and failed. 130: interrupted. Any other exception is a fault
+    of this program and keeps its traceback.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _say("interrupted; finished runs and rounds are kept, the same command goes on from there")
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            code = _exit_code(error)
+            if code is None:
+                raise
+            _say(str(error))
+            raise typer.Exit(code) from None
+
+
+def _say(message: str) -> None:
+    print(f"fedlib: {message}", file=sys.stderr)
+
+
+def _exit_code(error: Exception) -> int | None:
+    from fedlib.spec import InputError
+
+    if isinstance(error, InputError):
+        return INPUT_ERROR
+    from fedlib.chapters import ChapterError
+    from fedlib.local import Diverged
+    from fedlib.records import StorageError
+    from fedlib.site import SiteError
+
+    return FAILED if isinstance(error, ChapterError | Diverged | SiteError | StorageError) else None
+
+
+app = typer.Typer(
+    cls=Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    help="When Clients Disagree: execute the chapters, look into their records, build the book.",
+)  # fmt: skip
+
+
+def main() -> None:
+    app(prog_name="fedlib")
+
+
+@app.command()
+def run(
+    chapter: Annotated[str, typer.Argument(help="Its name; `fedlib chapters` lists them.")] = "",
+    all: Annotated[bool, typer.Option("--all", help="All chapters, in both editions unless one is named.")] = False,
+    parameter: Annotated[list[str] | None, typer.Option("-p", metavar="NAME=VALUE", help="Change a parameter.")] = None,
+    edition: Annotated[str, typer.Option(help="digits or cifar10.", show_default="digits")] = "",
+    jobs: Annotated[int | None, typer.Option(help="Processes that train; default: one a core.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Where to write the executed notebook.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Execute even what is up to date.")] = False,
+) -> None:
+    """Execute a chapter and train the runs that it lacks. Interrupted, it goes on where it was."""
+    from fedlib import chapters
+    from fedlib.spec import InputError, unknown
+
+    if bool(chapter) == all:
+        raise InputError(f"name one chapter, or give --all (allowed: {', '.join(chapters.names()) or 'none'})")
+    if all and (parameter or output):
+        raise InputError("-p and --output go with one chapter, not with --all")
+    if jobs is not None:
+        if jobs < 1:
+            raise InputError(f"--jobs {jobs} (allowed: at least 1)")
+        os.environ["FEDLIB_WORKERS"] = str(jobs)  # fedlib.workers.VARIABLE; the chapter's kernel inherits it
+    if all:
+        if edition and edition not in chapters.EDITIONS:
+            raise unknown("edition", edition, chapters.EDITIONS)
+        wanted = [(name, own) for name, table in chapters.editions().items() for own in table if edition in ("", own)]
+        work = [chapters.plan(*one) for one in wanted]
+    else:
+        given = [chapters.parse(assignment) for assignment in parameter or ()]
+        twice = {name for name, _ in given if [n for n, _ in given].count(name) > 1}
+        if twice:
+            raise InputError(f"parameter {', '.join(sorted(twice))} is given twice")
+        work = [chapters.plan(chapter, edition or chapters.EDITIONS[0], dict(given), output)]
+
+    failures = []
+    for job in work:
+        if not force and job.up_to_date:
+            print(f"{job.title} is up to date: {_relative(job.output)}")
+            continue
+        try:
+            chapters.execute(job)
+        except chapters.ChapterError as error:
+            failures.append(str(error))
+            continue  # the other chapters do not depend on this one
+        print(f"{job.title} is executed: {_relative(job.output)}")
+    if failures:
+        raise chapters.ChapterError("\nfedlib: ".join(failures))
+
+
+@app.command("chapters")
+def chapters_(name: Annotated[str, typer.Argument(help="Show this chapter's parameters.")] = "") -> None:
+    """List the chapters, or what can be changed in one."""
+    from fedlib import chapters
+
+    editions = chapters.editions()
+    if not name:
+        table = Table("chapter", "title", "editions", "parameters", box=None)
+        for chapter in map(chapters.read, chapters.names()):
+            own = editions[chapter.name]
+            table.add_row(chapter.name, escape(chapter.title), ", ".join(own), ", ".join(chapter.parameters))
+        _show(table)
+        return
+    chapter = chapters.read(name)
+    own = editions[name]
+    table = Table("parameter", "allowed", *own, "what it is", title=chapter.title, title_justify="left", box=None)
+    for parameter in chapter.parameters.values():
+        values = (json.dumps(own[edition].get(parameter.name, parameter.default)) for edition in own)
+        table.add_row(*map(escape, (parameter.name, parameter.allowed, *values, parameter.help)))
+    _show(table)
+
+
+@app.command()
+def records(
+    prefix: Annotated[str, typer.Argument(metavar="ID", help="Show the record whose id begins so.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """List the stored records, or show one. A damaged one is named, and the exit code is then 1."""
+    from fedlib.records import StorageError, Store, parse
+    from fedlib.spec import InputError, nearest
+
+    found, damaged = [], []
+    for path in (store := Store()).files():
+        if not path.stem.startswith(prefix):
+            continue
+        try:
+            found.append(parse(path.read_text(), path))
+        except (StorageError, OSError) as error:
+            damaged.append(str(error))
+    if prefix and not damaged and len(found) != 1:
+        ids = [path.stem for path in store.files()]
+        hint = "" if found else nearest(prefix, ids)
+        raise InputError(f"{len(found)} records have an id that begins with {prefix!r}{hint} (allowed: just one)")
+    if prefix and found:
+        print(found[0].to_json()) if as_json else _show_record(found[0])
+    elif as_json:
+        print(json.dumps([_summary(record) for record in found]))
+    elif not prefix:
+        table = Table(box=None)
+        rows = [_summary(record) for record in found]
+        for column in rows[0] if rows else ("no records",):
+            table.add_column(column, no_wrap=column == "id", overflow="fold")
+        for row in rows:
+            table.add_row(*(escape(_cell(value)) for value in row.values()))
+        _show(table)
+    if damaged:
+        raise StorageError("\nfedlib: ".join(damaged))
+
+
+def _summary(record: Record) -> dict[str, Any]:
+    from fedlib import paths
+
+    e = record.experiment
+    return {
+        "id": record.id,
+        "dataset": e.dataset,
+        "partition": _part(e.partition),
+        "methods": ", ".join(map(_part, e.methods)) or "FedAvg",
+        "rounds": e.rounds,
+        "seed": e.seed,
+        "test accuracy": record.last("test_accuracy"),
+        "seconds": record.provenance["seconds"],
+        "stale": record.stale,
+        "where": "committed" if record.path.is_relative_to(paths.committed()) else "cache",
+    }
+
+
+def _part(part: Any) -> str:
+    """A specification as one would write it: its name and the fields that differ from their default."""
+    fields = part.model_dump(mode="json", exclude_defaults=True)
+    fields.pop("name", None)
+    given = ", ".join(f"{name}={value}" for name, value in fields.items())
+    return f"{type(part).__name__}({given})" if given else type(part).__name__
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _show_record(record: Record) -> None:
+    defaults = {name: field.default for name, field in type(record.experiment).model_fields.items()}
+    table = Table("experiment", "", box=None)
+    for name in defaults:
+        value = getattr(record.experiment, name)
+        parts = value if isinstance(value, tuple) else (value,)
+        shown = ", ".join(_part(part) if hasattr(part, "family") else str(part) for part in parts)
+        table.add_row(name, escape(shown), style=None if value != defaults[name] else "dim")
+    _show(table)
+    table = Table("provenance", "", box=None)
+    for name, value in (record.provenance | {"stale": record.stale, "where": _relative(record.path)}).items():
+        shown = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+        table.add_row(name, escape(shown))
+    _show(table)
+    table = Table("series", "rounds", "first", "last", box=None)
+    for name, series in record.series.items():
+        numbers = series["value"] if series["value"] and isinstance(series["value"][0], int | float) else None
+        ends = (_cell(numbers[0]), _cell(numbers[-1])) if numbers else ("", f"{type(series['value'][-1]).__name__}s")
+        table.add_row(name, f"{len(series['round'])}, to {series['round'][-1]}", *ends)
+    _show(table)
+
+
+@app.command()
+def methods(name: Annotated[str, typer.Argument(help="Show this method's formula and parameters.")] = "") -> None:
+    """List the federated methods, or show one."""
+    import inspect
+
+    from fedlib.methods import Method
+    from fedlib.spec import unknown
+
+    if not name:
+        table = Table("method", "what it does", "parameters", box=None)
+        for key, method in sorted(Method.family.items()):
+            purpose = inspect.getdoc(method).splitlines()[0]
+            table.add_row(key, escape(purpose), ", ".join(method.model_fields))
+        _show(table)
+        return
+    if name not in Method.family:
+        raise unknown("method", name, Method.family)
+    method = Method.family[name]
+    _show(f"[bold]{name}[/bold], {method.__module__.replace('.', '/')}.py\n\n{escape(inspect.getdoc(method))}\n")
+    if method.model_fields:
+        table = Table("parameter", "default", "what it is", box=None)
+        for key, field in method.model_fields.items():
+            default = "required" if field.is_required() else repr(field.default)
+            table.add_row(key, escape(default), escape(field.description or ""))
+        _show(table)
+
+
+@app.command()
+def site() -> None:
+    """Build the book's site from the executed chapters."""
+    from fedlib import paths
+    from fedlib.site import build
+
+    print(build(paths.root()).as_uri())
+
+
+def _relative(path: Path) -> str:
+    return os.path.relpath(path)
+
+
+def _show(what: Any) -> None:
+    # A pipe gets whole lines: a table that folds at 80 columns is of no use to grep.
+    Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(what)
