@@ -48,20 +48,23 @@ class Workspace:
         self.dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         self.network = network
         if precision == "bf16":
-            self.w_low = self.w.to(self.dtype)
+            self.w_low = self.w[: self.trained].to(self.dtype)
             self.g_low = self.g.to(self.dtype)
-            self.layout.attach(network.to(self.dtype), self.w_low, self.g_low)
+            self.layout.attach(network, self.w_low, self.g_low, buffers=self.w)
         else:
             self.layout.attach(network, self.w, self.g)
-        self.shift = torch.tensor(mean).view(1, -1, 1, 1) * 255
-        self.scale = 1 / (torch.tensor(std).view(1, -1, 1, 1) * 255)
+        self.shift = torch.tensor(mean) * 255
+        self.scale = 1 / (torch.tensor(std) * 255)
         self.outputs: dict[str, Tensor] = {}
         """What the layers named to :meth:`capture` gave for the latest batch."""
         self._spare: Network | None = None
 
     def images(self, x: Tensor) -> Tensor:
         """Normalised network input (n, C, H, W), channels last in memory, from uint8 (n, H, W, C)."""
-        return x.permute(0, 3, 1, 2).to(torch.float32).sub_(self.shift).mul_(self.scale)
+        rows = x.flatten(1).to(torch.float32)  # whole rows: short channels would be normalised one by one
+        pixels = rows.shape[1] // len(self.shift)
+        rows.sub_(self.shift.repeat(pixels)).mul_(self.scale.repeat(pixels))
+        return rows.view(x.shape).permute(0, 3, 1, 2)
 
     def at(self, w: Tensor) -> Network:
         """A second network in fp32 and evaluation mode whose weights are the vector `w`, for use without training it."""
@@ -93,7 +96,7 @@ class Workspace:
         """Fill `g` with the gradient at `w` of the mean loss over a batch plus the methods' terms; the plain loss."""
         g = self.g
         if self.dtype is not torch.float32:
-            self.w_low.copy_(self.w)
+            self.w_low.copy_(self.w[: self.trained])
             g = self.g_low
         g.zero_()
         z = self.network.features(x.to(self.dtype))
@@ -107,7 +110,6 @@ class Workspace:
         total.backward()
         if g is not self.g:
             self.g.copy_(g)
-            self.w[self.trained :].copy_(self.w_low[self.trained :])
         client.gradients += len(y)
         return plain.detach()
 
@@ -159,7 +161,7 @@ def train(client: Client, experiment: Experiment, methods: tuple[Method, ...], p
         for batch in batches(client, epoch, rng):
             if client.max_steps is not None and client.step >= client.max_steps:
                 break
-            x, y = client.x[batch], client.y[batch]
+            x, y = client.x.index_select(0, batch), client.y[batch]
             if experiment.augment:
                 x = flip_and_crop(x, rng)
             loss = gradient(space.images(x), y)
