@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -190,16 +190,18 @@ def score_chunk(e: Experiment, w: Tensor, split: str, start: int) -> tuple[float
 
 
 def score_client(
-    e: Experiment, w: Tensor, index: int, round: int, state: State, server: State
+    e: Experiment, w: Tensor, index: int, round: int, state: State, server: State, images: str
 ) -> tuple[float, np.ndarray, int]:
-    """A client's personal model on its own test images: summed loss, correct predictions per class, images."""
+    """A client's personal model on its "own" test images or on "all": summed loss, correct per class, images."""
     s = setting(e)
-    own = s.client_tests[index]
     client = new_client(s, index, round, w, state, server, e.lr * e.schedule.factor(round, e.rounds))
     for method in overriding(e.methods, "personal"):
         method.personal(client)
-    images, labels = e.partition.view_test(s.dataset.x_test[own], s.dataset.y_test[own], index, e.clients, round)
-    return *s.scores(client.w.clone(), images, labels), len(labels)
+    x, y = s.split("test")
+    if images == "own":
+        own = s.client_tests[index]
+        x, y = e.partition.view_test(x[own], y[own], index, e.clients, round)
+    return *s.scores(client.w.clone(), x, y), len(y)
 
 
 def client_loss(e: Experiment, w: Tensor, index: int, round: int) -> float:
@@ -236,10 +238,12 @@ class Run:
         """Do tasks on this run's workers, results in order."""
         return workers.ordered(function, tasks, self.workers)
 
-    def score_clients(self, w: Tensor, indices: Iterable[int]) -> Iterator[tuple[int, tuple[float, np.ndarray, int]]]:
+    def score_clients(
+        self, w: Tensor, indices: Iterable[int], images: Literal["own", "all"] = "own"
+    ) -> Iterator[tuple[int, tuple[float, np.ndarray, int]]]:
         """For each client, what :func:`score_client` says of global weights `w` after the methods' personal step."""
         indices = list(indices)
-        tasks = ((self.experiment, w, k, self.round, client_state(self, k), self.broadcast) for k in indices)
+        tasks = ((self.experiment, w, k, self.round, client_state(self, k), self.broadcast, images) for k in indices)
         return zip(indices, self.map(score_client, tasks), strict=True)
 
     @property
@@ -314,7 +318,7 @@ def play_round(run: Run) -> None:
     broadcast = run.broadcast
     tasks = ((e, k, r, run.w, client_state(run, k), broadcast, due) for k in server.selected)
 
-    beside = sum(v.numel() * v.element_size() for v in broadcast.values())
+    beside = size(broadcast)
     total, samples, loss, gradients, up, down = torch.zeros_like(run.w), 0, 0.0, 0, 0.0, 0.0
     for result in run.map(train_client, tasks):
         total.add_(result.delta, alpha=result.n)
@@ -344,9 +348,10 @@ def play_round(run: Run) -> None:
 
     run.add("train_loss", loss / samples)
     run.add("weight_norm", float(run.w.norm()))
-    run.add("bytes_up", up)
-    run.add("bytes_down", down)
+    run.add("bytes_up", up + server.bytes_up)
+    run.add("bytes_down", down + server.bytes_down)
     run.add("gradients", gradients + server.gradients)
+    run.add("client_state_bytes", sum(size(state) for state in run.clients.values()))
     if r % e.evaluate_every == 0 or r == e.rounds:
         for split in ("test", "validation") if len(s.validation) else ("test",):
             test_loss, accuracy, per_class = evaluate(run, run.w, split)
@@ -373,6 +378,11 @@ def client_state(run: Run, index: int) -> State:
     for method in run.experiment.methods:
         state |= method.client_state(run.w, setting(run.experiment).space.trained)
     return state
+
+
+def size(state: State) -> int:
+    """Bytes of named tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
 
 
 def receive(received: dict[str, tuple[str, Tensor]], result: Result) -> None:

@@ -139,6 +139,10 @@ class Server:
     """``fit(x, y, epochs, purpose)``: new weights, from `w` by the local loop on images that the server holds."""
     gradients: int = 0
     """Sample gradients computed on the server in this round."""
+    bytes_up: float = 0.0
+    """Bytes sent to the server in this round beside what its clients send after training."""
+    bytes_down: float = 0.0
+    """Bytes sent by the server beside what its clients receive before training."""
     setting: Any = None
     """As :attr:`Client.setting`."""
 
