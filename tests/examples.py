@@ -1,0 +1,41 @@
+"""One small run of every registered method, and of its variants, on digits: what the golden trajectories pin and what
+tests of all methods go through. A method that cannot run with its defaults gets an entry in `CASES`.
+"""
+
+from fedlib import federation
+from fedlib.experiment import Experiment
+from fedlib.methods import SCAFFOLD, FedAvgM, FedCurv, FedDecorr, FedNova, FedProx, Method, SkipUpdate, UpdateMask
+from fedlib.models import CNN
+from fedlib.partitions import Dirichlet
+
+BASE = Experiment(
+    train_images=600, holdout=100, clients=5, per_round=3, partition=Dirichlet(alpha=0.5), rounds=10, batch_size=20, lr=0.05,
+    model=CNN(channels=(4, 8), dense=(16,)), evaluate_every=10,
+)  # fmt: skip
+
+CASES: dict[str, dict] = {
+    "FedCurv": {"methods": (FedCurv(lam=0.1),)},
+    "SCAFFOLD-I": {"methods": (SCAFFOLD(option="I", eta_g=0.5),), "momentum": 0.5},
+    "FedAvgM-damped": {"methods": (FedAvgM(form="damped"),)},
+    "FedDecorr-paper": {"methods": (FedDecorr(scaling="paper", layer="fc1", beta=1.0),)},
+    "FedNova-momentum-proximal": {"methods": (FedProx(mu=0.1), FedNova()), "momentum": 0.9, "lr": 0.01},
+    "SkipUpdate-rmsprop": {"methods": (SkipUpdate(unit="row"),), "optimizer": "rmsprop", "lr": 0.001},
+    "SkipUpdate-shared-round": {"methods": (SkipUpdate(unit="column", shared=True, redraw="round"),)},
+    "UpdateMask-shared": {"methods": (UpdateMask(unit="element", shared=True),)},
+    "BatchNorm": {"model": CNN(channels=(4, 8), norm="batch"), "methods": (FedProx(), FedAvgM(beta=0.5))},
+    "weight decay, augmented": {"weight_decay": 0.001, "augment": True},
+}
+
+
+def experiments() -> dict[str, Experiment]:
+    """Name of the case -> its experiment; one under the name of every registered method."""
+    defaults = {name: {"methods": (method(),)} for name, method in Method.family.items() if name not in CASES}
+    return {name: BASE.but(**fields) for name, fields in sorted((defaults | CASES).items())}
+
+
+def play(experiment: Experiment) -> federation.Run:
+    """The run, to its end."""
+    run = federation.begin(experiment)
+    for _ in federation.play(run):
+        pass
+    return run
