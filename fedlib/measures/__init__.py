@@ -1,6 +1,16 @@
 """What is measured, one file per quantity. Importing this package registers all measures."""
 
 from fedlib.measures.base import Measure, Values
+from fedlib.measures.client_trace import ClientTrace
+from fedlib.measures.drift import Drift
+from fedlib.measures.flatness import Flatness
+from fedlib.measures.forgetting import Forgetting
+from fedlib.measures.masking_penalty import MaskingPenalty
+from fedlib.measures.spectrum import Spectrum
+from fedlib.measures.survival import Survival
 from fedlib.measures.weight_divergence import WeightDivergence
 
-__all__ = ["Measure", "Values", "WeightDivergence"]
+__all__ = [
+    "ClientTrace", "Drift", "Flatness", "Forgetting", "MaskingPenalty", "Measure", "Spectrum", "Survival", "Values",
+    "WeightDivergence",
+]  # fmt: skip
