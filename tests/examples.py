@@ -4,7 +4,27 @@ tests of all methods go through. A method that cannot run with its defaults gets
 
 from fedlib import federation
 from fedlib.experiment import Experiment
-from fedlib.methods import SCAFFOLD, FedAvgM, FedCurv, FedDecorr, FedNova, FedProx, Method, SkipUpdate, UpdateMask
+from fedlib.methods import (
+    SCAFFOLD,
+    Curriculum,
+    FedAvgM,
+    FedCurv,
+    FedDecorr,
+    FedDF,
+    FedNova,
+    FedProx,
+    FedRep,
+    FineTuning,
+    LGFedAvg,
+    Method,
+    NumberFormats,
+    PerFedAvg,
+    PowerOfChoice,
+    PrivateLayers,
+    SkipUpdate,
+    StepBudget,
+    UpdateMask,
+)
 from fedlib.models import CNN
 from fedlib.partitions import Dirichlet
 
@@ -22,6 +42,16 @@ CASES: dict[str, dict] = {
     "SkipUpdate-rmsprop": {"methods": (SkipUpdate(unit="row"),), "optimizer": "rmsprop", "lr": 0.001},
     "SkipUpdate-shared-round": {"methods": (SkipUpdate(unit="column", shared=True, redraw="round"),)},
     "UpdateMask-shared": {"methods": (UpdateMask(unit="element", shared=True),)},
+    "Curriculum": {"methods": (Curriculum(join=(1, 4)),)},
+    "FedDF": {"methods": (FedDF(steps=10),)},
+    "FedRep": {"methods": (FedRep(head_epochs=2),)},
+    "FineTuning-early-stop": {"methods": (FineTuning(layers=("*",), held_back=0.2),)},
+    "LGFedAvg-dense": {"methods": (LGFedAvg(shared=("fc*", "head")),)},
+    "NumberFormats-three": {"methods": (NumberFormats(shares=(0.2, 0.4, 0.4), formats=("fp32", "bf16", "int8")),)},
+    "PerFedAvg-FO": {"methods": (PerFedAvg(variant="FO", alpha=0.1),)},
+    "PowerOfChoice": {"methods": (PowerOfChoice(d=4),)},
+    "PrivateLayers": {"methods": (PrivateLayers(private=("conv*",)),)},
+    "StepBudget": {"methods": (StepBudget(steps=(6, 2)),)},
     "BatchNorm": {"model": CNN(channels=(4, 8), norm="batch"), "methods": (FedProx(), FedAvgM(beta=0.5))},
     "weight decay, augmented": {"weight_decay": 0.001, "augment": True},
 }
