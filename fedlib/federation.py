@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -189,10 +189,22 @@ def score_chunk(e: Experiment, w: Tensor, split: str, start: int) -> tuple[float
     return s.scores(w, images[start : start + CHUNK], labels[start : start + CHUNK])
 
 
+class Score(NamedTuple):
+    """A client's personal model on test images."""
+
+    loss: float
+    """Summed."""
+    correct: np.ndarray
+    """Correct predictions by class, (classes,)."""
+    images: int
+    gradients: int
+    """Sample gradients that making the model personal took."""
+
+
 def score_client(
     e: Experiment, w: Tensor, index: int, round: int, state: State, server: State, images: str
-) -> tuple[float, np.ndarray, int]:
-    """A client's personal model on its "own" test images or on "all": summed loss, correct per class, images."""
+) -> Score:
+    """A client's personal model on its "own" test images or on "all"."""
     s = setting(e)
     client = new_client(s, index, round, w, state, server, e.lr * e.schedule.factor(round, e.rounds))
     for method in overriding(e.methods, "personal"):
@@ -201,7 +213,7 @@ def score_client(
     if images == "own":
         own = s.client_tests[index]
         x, y = e.partition.view_test(x[own], y[own], index, e.clients, round)
-    return *s.scores(client.w.clone(), x, y), len(y)
+    return Score(*s.scores(client.w.clone(), x, y), len(y), client.gradients)
 
 
 def client_loss(e: Experiment, w: Tensor, index: int, round: int) -> float:
@@ -240,7 +252,7 @@ class Run:
 
     def score_clients(
         self, w: Tensor, indices: Iterable[int], images: Literal["own", "all"] = "own"
-    ) -> Iterator[tuple[int, tuple[float, np.ndarray, int]]]:
+    ) -> Iterator[tuple[int, Score]]:
         """For each client, what :func:`score_client` says of global weights `w` after the methods' personal step."""
         indices = list(indices)
         tasks = ((self.experiment, w, k, self.round, client_state(self, k), self.broadcast, images) for k in indices)
