@@ -1,0 +1,54 @@
+"""Figures carry alt text, numbers and origin, and follow the page's colours."""
+
+import base64
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlib import plots, records
+from fedlib.experiment import Experiment
+from fedlib.records import Record
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    pages = []
+    monkeypatch.setattr(plots, "display", lambda thing: pages.append(thing.data))
+    return pages
+
+
+def record(**provenance):
+    origin = records.provenance(Experiment(), "a" * 64, 12.0, 1, 1) | provenance
+    return Record(Experiment(seed=2), {}, origin)
+
+
+def test_a_figure_is_complete(shown):
+    figure, (axes,) = plots.new()
+    numbers = plots.line(axes, [1, 2, 3], [[0.1, 0.2, 0.3], [0.2, 0.3, 0.4]], "FedAvg", 0)
+    plots.show(figure, 'alt "text"', "A caption.", numbers, [record()], "accuracy")
+    (page,) = shown
+    assert 'aria-label="alt &quot;text&quot;"' in page and 'role="img"' in page
+    assert "currentColor" in page and plots.INK not in page
+    assert not re.search(r'<svg[^>]* width=', page)
+    csv = base64.b64decode(re.search(r'base64,([^"]+)"', page)[1]).decode()
+    assert csv.splitlines()[0] == "series,x,mean,low,high,n"
+    assert "seeds 2" in page and "<details" in page and "stale" not in page
+
+
+def test_the_band_is_the_interval():
+    _, (axes,) = plots.new()
+    table = plots.line(axes, [1], [[0.1], [0.2], [0.3]], "x", 0)
+    assert table["mean"][0] == pytest.approx(0.2)
+    band = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert np.isclose(band.min(), table["low"][0]) and np.isclose(band.max(), table["high"][0])
+
+
+def test_a_stale_record_is_marked():
+    assert "stale" in plots.provenance([record(numerics=0)])
+
+
+def test_a_table_shows_its_cells_as_text(shown):
+    plots.table(pd.DataFrame({"a": ["<b>1</b>"]}), "caption & more")
+    assert "&lt;b&gt;" in shown[0] and "<caption>caption &amp; more</caption>" in shown[0]

@@ -1,0 +1,74 @@
+"""The worker pool: order, bounded memory, errors, threads, and what happens without glibc."""
+
+import os
+import platform
+import time
+
+import pytest
+import torch
+
+from fedlib import allocator, workers
+
+
+def square(x):
+    time.sleep(0.01 * (x % 3))
+    return x * x
+
+
+def fail(x):
+    if x == 3:
+        raise ValueError("three")
+    return x
+
+
+def where(_):
+    return os.getpid(), torch.get_num_threads()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_results_come_in_order(count):
+    assert list(workers.ordered(square, ((x,) for x in range(10)), count)) == [x * x for x in range(10)]
+
+
+def test_tasks_are_taken_only_as_needed():
+    taken = []
+
+    def tasks():
+        for x in range(20):
+            taken.append(x)
+            yield (x,)
+
+    results = workers.ordered(square, tasks(), 2)
+    next(results)
+    assert len(taken) <= 5
+    results.close()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_error_reaches_the_caller_and_the_pool_goes_on(count):
+    with pytest.raises(ValueError, match="three"):
+        list(workers.ordered(fail, ((x,) for x in range(10)), count))
+    assert list(workers.ordered(square, [(2,)], count)) == [4]
+
+
+def test_every_worker_has_one_thread():
+    found = set(workers.ordered(where, [(x,) for x in range(8)], 2))
+    assert {threads for _, threads in found} == {workers.THREADS}
+    assert os.getpid() not in {pid for pid, _ in found}
+
+
+def test_a_single_worker_is_this_process_with_one_thread():
+    before = torch.get_num_threads()
+    assert list(workers.ordered(where, [(0,)], 1)) == [(os.getpid(), 1)]
+    assert torch.get_num_threads() == before
+
+
+def test_tensors_are_shared_not_lost():
+    total = sum(float(t.sum()) for t in workers.ordered(torch.ones, [(1000,)] * 6, 2))
+    assert total == 6000
+
+
+def test_the_allocator_is_left_alone_without_glibc(monkeypatch):
+    assert allocator.configure() is (platform.libc_ver()[0] == "glibc")
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert allocator.configure() is False
