@@ -166,8 +166,8 @@ def read(name: str) -> Chapter:
             raise InputError(f"{len(tagged)} cells are tagged 'parameters' (allowed: exactly one)")
         parameters = {p.name: p for p in _declared(tagged[0].source)}
         read_names = {name for cell in cells if cell is not tagged[0] for name in _read_names(cell.source)}
-        for unread in parameters.keys() - read_names:
-            hint = difflib.get_close_matches(unread, read_names - parameters.keys(), n=1)
+        for unread in sorted(parameters.keys() - read_names):
+            hint = difflib.get_close_matches(unread, read_names - parameters.keys(), n=1, cutoff=0.8)
             meant = f"; did a cell mean it by {hint[0]!r}?" if hint else ""
             raise InputError(f"parameter {unread} is declared, but no cell reads it{meant}")
     except InputError as error:
@@ -235,6 +235,11 @@ def _read_names(source: str) -> set[str]:
 
 def editions() -> dict[str, dict[str, Parameters]]:
     """Chapter -> edition -> the values that differ from the chapter's cell, all checked."""
+    return {name: editions_of(read(name)) for name in names()}
+
+
+def editions_of(chapter: Chapter) -> dict[str, Parameters]:
+    """The editions of one chapter, with the values that differ from its cell."""
     path = paths.root() / "notebooks" / "editions.yml"
     try:
         table = yaml.safe_load(path.read_text()) or {}
@@ -245,24 +250,22 @@ def editions() -> dict[str, dict[str, Parameters]]:
     try:
         if not isinstance(table, dict) or not all(isinstance(entry, dict) for entry in table.values()):
             raise InputError("wrong shape (allowed: chapter, below it edition, below it parameter: value)")
-        for name in table:
-            if name not in names():
-                raise unknown("chapter", str(name), names())
-        for name in names():
-            if name not in table:
-                raise InputError(f"no entry for chapter {name} (allowed: at least '{name}: {{digits: {{}}}}')")
-            for edition in table[name]:
-                if edition not in EDITIONS:
-                    raise _in(name, unknown("edition", str(edition), EDITIONS))
-            chapter = read(name)
-            table[name] = {edition: _values(chapter, edition, given or {}) for edition, given in table[name].items()}
+        for other in table:
+            if other not in names():
+                raise unknown("chapter", str(other), names())
+        if chapter.name not in table:
+            raise InputError(f"no entry for chapter {chapter.name} (allowed: for example digits: {{}})")
+        return {edition: _values(chapter, edition, given) for edition, given in table[chapter.name].items()}
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
-    return table
 
 
-def _values(chapter: Chapter, edition: str, given: Parameters) -> Parameters:
+def _values(chapter: Chapter, edition: str, given: Any) -> Parameters:
     """What an edition sets; a parameter called edition is set to it."""
+    if edition not in EDITIONS:
+        raise _in(chapter.name, unknown("edition", str(edition), EDITIONS))
+    if not isinstance(given, dict):
+        raise _in(chapter.name, InputError(f"edition {edition}: {given!r} (allowed: parameter: value, or {{}})"))
     try:
         values = chapter.check(given)
     except InputError as error:
@@ -364,7 +367,7 @@ def plan(name: str, edition: str = EDITIONS[0], given: Parameters | None = None,
     chapter = read(name)
     if edition not in EDITIONS:
         raise unknown("edition", edition, EDITIONS)
-    of_chapter = editions()[name]
+    of_chapter = editions_of(chapter)
     if edition not in of_chapter:
         raise _in(name, unknown("edition", edition, of_chapter))
     own = chapter.defaults | of_chapter[edition]

@@ -123,16 +123,15 @@ def chapters_(name: Annotated[str, typer.Argument(help="Show this chapter's para
     """List the chapters, or what can be changed in one."""
     from fedlib import chapters
 
-    editions = chapters.editions()
     if not name:
         table = Table("chapter", "title", "editions", "parameters", box=None)
-        for chapter in map(chapters.read, chapters.names()):
-            own = editions[chapter.name]
-            table.add_row(chapter.name, escape(chapter.title), ", ".join(own), ", ".join(chapter.parameters))
+        for key, own in chapters.editions().items():
+            chapter = chapters.read(key)
+            table.add_row(key, escape(chapter.title), ", ".join(own), ", ".join(chapter.parameters))
         _show(table)
         return
     chapter = chapters.read(name)
-    own = editions[name]
+    own = chapters.editions_of(chapter)
     table = Table("parameter", "allowed", *own, "what it is", title=chapter.title, title_justify="left", box=None)
     for parameter in chapter.parameters.values():
         values = (json.dumps(own[edition].get(parameter.name, parameter.default)) for edition in own)

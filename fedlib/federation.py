@@ -226,6 +226,15 @@ def client_loss(e: Experiment, w: Tensor, index: int, round: int) -> float:
 # ---------------------------------------------------------------- the round loop
 
 
+def plain(value: Any) -> Any:
+    """A measured value in Python's own types: a stored state with numpy's would not be read again."""
+    if isinstance(value, np.generic | np.ndarray | Tensor):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 @dataclass
 class Run:
     """A run under way, complete after each round: what to store, and what to go on from."""
@@ -244,7 +253,7 @@ class Run:
         """Append a value of this round to a series."""
         one = self.series.setdefault(name, {"round": [], "value": []})
         one["round"].append(self.round)
-        one["value"].append(value)
+        one["value"].append(plain(value))
 
     def map(self, function: Callable[..., Any], tasks: Any) -> Iterator[Any]:
         """Do tasks on this run's workers, results in order."""
