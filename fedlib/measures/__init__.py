@@ -3,6 +3,7 @@
 from fedlib.measures.base import Measure, Values
 from fedlib.measures.client_trace import ClientTrace
 from fedlib.measures.drift import Drift
+from fedlib.measures.fairness import PerClient
 from fedlib.measures.flatness import Flatness
 from fedlib.measures.forgetting import Forgetting
 from fedlib.measures.masking_penalty import MaskingPenalty
@@ -11,6 +12,6 @@ from fedlib.measures.survival import Survival
 from fedlib.measures.weight_divergence import WeightDivergence
 
 __all__ = [
-    "ClientTrace", "Drift", "Flatness", "Forgetting", "MaskingPenalty", "Measure", "Spectrum", "Survival", "Values",
-    "WeightDivergence",
+    "ClientTrace", "Drift", "Flatness", "Forgetting", "MaskingPenalty", "Measure", "PerClient", "Spectrum", "Survival",
+    "Values", "WeightDivergence",
 ]  # fmt: skip
