@@ -29,8 +29,8 @@ from fedlib.models import CNN
 from fedlib.partitions import Dirichlet
 
 BASE = Experiment(
-    train_images=600, holdout=100, clients=5, per_round=3, partition=Dirichlet(alpha=0.5), rounds=10, batch_size=20, lr=0.05,
-    model=CNN(channels=(4, 8), dense=(16,)), evaluate_every=10,
+    train_images=600, holdout=100, clients=5, per_round=3, partition=Dirichlet(alpha=0.5), rounds=10, batch_size=20,
+    lr=0.05, model=CNN(channels=(4, 8), dense=(16,)), evaluate_every=10,
 )  # fmt: skip
 
 CASES: dict[str, dict] = {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fedlib import datasets, federation, local
 from fedlib.experiment import Experiment
 from fedlib.models import Model
-from fedlib.partitions import BySite
+from fedlib.partitions import BySite, Iid
 
 
 class WeightVector(nn.Module):
@@ -72,8 +72,8 @@ class Quadratics:
     def experiment(self, **fields) -> Experiment:
         """Full batches, so that `epochs` are the local steps, unless `fields` say otherwise."""
         common = dict(
-            dataset="quadratics", clients=len(self.h), partition=BySite(), model=Vector(width=self.a.shape[1]),
-            batch_size=None, evaluate_every=1000,
+            dataset="quadratics", clients=len(self.h), partition=BySite() if len(self.h) > 1 else Iid(),
+            model=Vector(width=self.a.shape[1]), batch_size=None, evaluate_every=1000,
         )  # fmt: skip
         return Experiment(**common | fields)
 
