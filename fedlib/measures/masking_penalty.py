@@ -17,6 +17,9 @@ were sent, and the round's own step is not masked: these are the penalties that 
 Drawn masks give the same to all orders, as E[L(w' + d) - L(w') - g(w')^T d] with w' = w - sum_k p_k Delta_k and d what
 a mask changes; g^T d has mean zero and is subtracted because it is most of the variance.
 
+The two need not agree: Proposition 1 takes a smooth loss. With ReLU and max-pooling the loss is smooth in pieces only,
+H knows nothing of the kinks between them, and kinks that an update crosses add a term that is of second order too.
+
 Cost in a measured round, B the number of tensors: per client about 2 B gradients of `images` images (on its worker) and
 `draws` additions of its update; on the server 2 B gradients, 2 `draws` forward passes, and `draws` vectors of the
 model's size in memory, whatever the number of clients.
