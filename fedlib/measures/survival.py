@@ -124,7 +124,7 @@ class Survival(Measure):
     ``survival_weighted_layers``); ``diversity`` = D_S; ``survival_signal`` = ||mu||^2 and ``survival_noise`` = sigma^2
     (square of the weights' units); ``survival_predicted`` by the signal-plus-noise model, from halves of the cohort,
     where it has at least four clients. With `gradients` the same again for one gradient per client at the global
-    weights, of a mini-batch (``survival_batch_gradient``, ...) and of all its samples (``survival_full_gradient``, ...).
+    weights, of a mini-batch (``survival_batch_gradient``, ...) and of all samples (``survival_full_gradient``, ...).
     A round in which no client changed anything has no value, and where updates cancel exactly D_S has none.
     """
 
