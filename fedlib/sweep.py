@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, as_completed
 
 import torch
@@ -120,3 +120,11 @@ def sweep(
     records = [store.get(e) for e in experiments]
     progress.used((record.id, record.path) for record in records)
     return records
+
+
+def over_seeds(settings: Mapping[str, Experiment], seeds: int, store: Store | None = None) -> dict[str, list[Record]]:
+    """The records of each named setting, for the seeds 0 to `seeds` - 1 in this order."""
+    experiments = {name: [e.but(seed=seed) for seed in range(seeds)] for name, e in settings.items()}
+    every = [e for group in experiments.values() for e in group]
+    found = dict(zip(dict.fromkeys(every), sweep(every, store), strict=True))
+    return {name: [found[e] for e in group] for name, group in experiments.items()}
