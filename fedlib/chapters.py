@@ -17,7 +17,9 @@ import difflib
 import hashlib
 import io
 import json
+import logging
 import os
+import shlex
 import sys
 import time
 import tokenize
@@ -328,6 +330,14 @@ class Job:
     def title(self) -> str:
         return f"{self.chapter.name} ({self.edition})"
 
+    @property
+    def command(self) -> str:
+        """What a reader types to make this again."""
+        own = self.chapter.defaults | editions_of(self.chapter)[self.edition]
+        changed = {name: value for name, value in self.parameters.items() if value != own[name]}
+        given = [word for name, value in changed.items() for word in ("-p", f"{name}={json.dumps(value)}")]
+        return shlex.join(["fedlib", "run", self.chapter.name, "--edition", self.edition, *given])
+
     @cached_property
     def stamp(self) -> str:
         """Hash of what decides the executed notebook, but for the records."""
@@ -376,11 +386,16 @@ def plan(name: str, edition: str = EDITIONS[0], given: Parameters | None = None,
         other = values["edition"]
         raise _in(name, InputError(f"parameter edition = {other!r} (allowed: --edition {other} instead)"))
     if output is None and values == own:
-        output = paths.root() / "book" / "chapters" / f"{name}-{edition}.ipynb"
+        output = _page(name, edition)
     elif output is None:
         changed = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
         output = paths.root() / "executed" / f"{name}-{edition}-{changed}.ipynb"
     return Job(chapter, edition, values, output.absolute())
+
+
+def _page(name: str, edition: str) -> Path:
+    """The page of the book that an unchanged edition of a chapter becomes."""
+    return paths.root() / "book" / "chapters" / f"{name}-{edition}.ipynb"
 
 
 def execute(job: Job) -> None:
@@ -399,12 +414,16 @@ def execute(job: Job) -> None:
     root, start, stamp = paths.root(), time.monotonic(), job.stamp
     # Only what differs from the cell is injected, so that a page without changes shows the cell alone.
     injected = {name: value for name, value in job.parameters.items() if value != job.chapter.defaults[name]}
-    with _scratch(job) as scratch, progress.shown(job.title) as tally:
+    with _scratch(job) as scratch, progress.shown(job.title) as tally, _told(job.command):
         try:
             notebook = papermill.execute_notebook(
                 job.chapter.path, scratch, injected, cwd=root, kernel_name="python3", progress_bar=False,
                 extra_arguments=["--log-level=ERROR"],  # it warns at each start that it listens on this machine
             )  # fmt: skip
+        except KeyboardInterrupt:
+            # The interrupted cell's error reaches papermill too late for it, and asyncio would print that at length.
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+            raise
         except PapermillExecutionError as error:
             failed = paths.cache() / "failed" / job.output.name
             failed.parent.mkdir(parents=True, exist_ok=True)
@@ -427,6 +446,21 @@ def execute(job: Job) -> None:
         "seconds": round(time.monotonic() - start, 1),
     }
     records.write(job.output, nbformat.writes(notebook).encode())
+    if job.output == _page(job.chapter.name, job.edition):
+        runs = [f"{path.parent.name}/{path.stem}" for path in (Path(file) for file, _ in tally.used.values())]
+        records.Store().note_chapter(job.chapter.name, job.edition, job.parameters, runs)
+
+
+@contextmanager
+def _told(command: str) -> Iterator[None]:
+    """Tell the kernel, for the provenance of figures, with which command a reader makes the chapter again."""
+    from fedlib.records import COMMAND
+
+    os.environ[COMMAND] = command
+    try:
+        yield
+    finally:
+        del os.environ[COMMAND]
 
 
 @contextmanager

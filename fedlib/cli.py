@@ -178,13 +178,14 @@ def records(
 
 def _summary(record: Record) -> dict[str, Any]:
     from fedlib import paths
+    from fedlib.spec import brief
 
     e = record.experiment
     return {
         "id": record.id,
         "dataset": e.dataset,
-        "partition": _part(e.partition),
-        "methods": ", ".join(map(_part, e.methods)) or "FedAvg",
+        "partition": brief(e.partition),
+        "methods": ", ".join(map(brief, e.methods)) or "FedAvg",
         "rounds": e.rounds,
         "seed": e.seed,
         "test accuracy": record.last("test_accuracy"),
@@ -194,14 +195,6 @@ def _summary(record: Record) -> dict[str, Any]:
     }
 
 
-def _part(part: Any) -> str:
-    """A specification as one would write it: its name and the fields that differ from their default."""
-    fields = part.model_dump(mode="json", exclude_defaults=True)
-    fields.pop("name", None)
-    given = ", ".join(f"{name}={value}" for name, value in fields.items())
-    return f"{type(part).__name__}({given})" if given else type(part).__name__
-
-
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else ""
@@ -209,12 +202,14 @@ def _cell(value: Any) -> str:
 
 
 def _show_record(record: Record) -> None:
+    from fedlib.spec import brief
+
     defaults = {name: field.default for name, field in type(record.experiment).model_fields.items()}
     table = Table("experiment", "", box=None)
     for name in defaults:
         value = getattr(record.experiment, name)
         parts = value if isinstance(value, tuple) else (value,)
-        shown = ", ".join(_part(part) if hasattr(part, "family") else str(part) for part in parts)
+        shown = ", ".join(brief(part) if hasattr(part, "family") else str(part) for part in parts)
         table.add_row(name, escape(shown), style=None if value != defaults[name] else "dim")
     _show(table)
     table = Table("provenance", "", box=None)
