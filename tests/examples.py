@@ -7,6 +7,7 @@ from fedlib.experiment import Experiment
 from fedlib.methods import (
     SCAFFOLD,
     Curriculum,
+    DataSharing,
     FedAvgM,
     FedCurv,
     FedDecorr,
@@ -19,6 +20,7 @@ from fedlib.methods import (
     Method,
     NumberFormats,
     PerFedAvg,
+    PoisonCheck,
     PowerOfChoice,
     PrivateLayers,
     SkipUpdate,
@@ -49,6 +51,7 @@ CASES: dict[str, dict] = {
     "LGFedAvg-dense": {"methods": (LGFedAvg(shared=("fc*", "head")),)},
     "NumberFormats-three": {"methods": (NumberFormats(shares=(0.2, 0.4, 0.4), formats=("fp32", "bf16", "int8")),)},
     "PerFedAvg-FO": {"methods": (PerFedAvg(variant="FO", alpha=0.1),)},
+    "PoisonCheck": {"methods": (DataSharing(), PoisonCheck())},
     "PowerOfChoice": {"methods": (PowerOfChoice(d=4),)},
     "PrivateLayers": {"methods": (PrivateLayers(private=("conv*",)),)},
     "StepBudget": {"methods": (StepBudget(steps=(6, 2)),)},

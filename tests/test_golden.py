@@ -1,0 +1,71 @@
+"""Golden trajectories: ten rounds of every method on digits give the numbers that are stored in tests/golden/.
+
+A change that alters what a run computes must bump `fedlib.experiment.NUMERICS`; then ``python tests/test_golden.py``
+makes all of them anew. Without a bump that command only adds the cases that are missing, and refuses to replace others.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from examples import experiments, play
+
+from fedlib.experiment import NUMERICS, Experiment
+from fedlib.records import TRACE
+
+GOLDEN = Path(__file__).parent / "golden"
+CASES = experiments()
+REMAKE = "bump fedlib.experiment.NUMERICS if it is meant to, then run: python tests/test_golden.py"
+
+TOLERANCE = 1e-4
+"""Relative, per value. On the processor that made them the numbers are the same to the last bit; other instruction sets
+sum in another order, which after ten rounds makes a difference of about 1e-6."""
+
+
+def path(name: str) -> Path:
+    return GOLDEN / f"{name.replace(' ', '-').replace(',', '')}.json"
+
+
+def trajectory(experiment: Experiment) -> dict:
+    """What is stored: the experiment, the numerics version, and both series to full precision."""
+    series = play(experiment).series
+    return {"numerics": NUMERICS, "experiment": experiment.to_dict()} | {name: series[name]["value"] for name in TRACE}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_numbers_have_not_changed(name):
+    assert path(name).exists(), f"{path(name).name} is missing; run: python tests/test_golden.py"
+    golden = json.loads(path(name).read_text())
+    assert golden["numerics"] == NUMERICS, f"{name} was made by numerics {golden['numerics']}, this is {NUMERICS}"
+    assert golden["experiment"] == CASES[name].to_dict(), (
+        f"{name} is another experiment now: delete its file, then remake"
+    )
+    now = trajectory(CASES[name])
+    for series in TRACE:
+        assert len(now[series]) == CASES[name].rounds
+        assert now[series] == pytest.approx(golden[series], rel=TOLERANCE), f"{name} computes other numbers: {REMAKE}"
+
+
+def test_no_trajectory_without_its_case():
+    assert {p.name for p in GOLDEN.glob("*")} == {path(name).name for name in CASES}
+
+
+def make() -> None:
+    """Add what is missing; replace what an older numerics version made; refuse to replace anything else."""
+    GOLDEN.mkdir(exist_ok=True)
+    refused = []
+    for name, experiment in CASES.items():
+        now = trajectory(experiment)
+        golden = json.loads(path(name).read_text()) if path(name).exists() else None
+        if golden is None or golden["numerics"] != NUMERICS:
+            path(name).write_text(json.dumps(now, indent=1) + "\n")
+            print(f"made {path(name).name}")
+        elif now != golden:
+            refused.append(name)
+    if refused:
+        sys.exit(f"not replaced, though these numbers or experiments differ: {', '.join(refused)}; {REMAKE}")
+
+
+if __name__ == "__main__":
+    make()
