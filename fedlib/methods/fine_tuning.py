@@ -70,7 +70,7 @@ class FineTuning(Method):
         client.w.copy_(best)
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def loss(client: Client, w: Tensor, which: Tensor) -> float:
     """Mean cross-entropy of weights `w` on some of the client's samples."""
     return float(F.cross_entropy(client.space.at(w)(client.space.images(client.x[which])), client.y[which]))

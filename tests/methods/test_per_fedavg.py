@@ -12,7 +12,7 @@ H, A, SIZES = [1.0, 3.0], [[1.0, 2.0], [-1.0, 0.0]], [20, 10]
 
 @pytest.mark.parametrize("variant, power", [("HF", 2), ("FO", 1)])
 def test_the_gradient_of_a_quadratic(quadratics, variant, power):
-    """grad F_k(w) = (1 - alpha h_k) h_k (1 - alpha h_k) (w - a_k), the first factor from the Hessian; over two steps."""
+    """grad F_k(w) = (1 - alpha h_k) h_k (1 - alpha h_k) (w - a_k), the first factor from the Hessian; two steps."""
     q, alpha, beta = quadratics(H, A, SIZES), 0.2, 0.1
     w = torch.zeros(2, 2)
     for _ in range(2):
