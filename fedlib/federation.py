@@ -57,7 +57,7 @@ class Setting:
         self.w_init = self.space.w.clone()
 
     def _divide(self) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of the clients' images and of the server's, each with the classes in equal numbers where it is a part."""
+        """Indices of the clients' images and of the server's; a part has the classes in equal numbers."""
         e, labels = self.experiment, self.dataset.y_train
         wanted = (e.train_images or len(labels) - e.holdout) + e.holdout
         if wanted > len(labels) or e.holdout >= len(labels):
@@ -146,8 +146,8 @@ def new_client(
     x, y = samples or s.samples(index, round)
     s.space.w.copy_(w)
     return Client(
-        index=index, round=round, seed=e.seed, space=s.space, w_start=w, x=torch.from_numpy(x), y=torch.from_numpy(y), lr=lr,
-        epochs=e.epochs, batch_size=e.batch_size or len(y), state=state, server=server, upload_bytes=4.0 * len(w),
+        index=index, round=round, seed=e.seed, space=s.space, w_start=w, x=torch.from_numpy(x), y=torch.from_numpy(y),
+        lr=lr, epochs=e.epochs, batch_size=e.batch_size or len(y), state=state, server=server, upload_bytes=4.0 * len(w),
         download_bytes=4.0 * len(w), setting=s, fit=functools.partial(local.train, experiment=e),
     )  # fmt: skip
 
@@ -321,8 +321,8 @@ def play_round(run: Run) -> None:
     e, s = run.experiment, setting(run.experiment)
     run.round = r = run.round + 1
     server = Server(
-        w=run.w, trained=s.space.trained, clients=e.clients, sizes=s.sizes, per_round=e.cohort, state=run.server, seed=e.seed,
-        round=r, lr=e.lr * e.schedule.factor(r, e.rounds), space=s.space, setting=s,
+        w=run.w, trained=s.space.trained, clients=e.clients, sizes=s.sizes, per_round=e.cohort, state=run.server,
+        seed=e.seed, round=r, lr=e.lr * e.schedule.factor(r, e.rounds), space=s.space, setting=s,
         losses=lambda ids: dict(zip(ids, run.map(client_loss, ((e, run.w, k, r) for k in ids)), strict=True)),
     )  # fmt: skip
     server.fit = functools.partial(train_on_server, s, server)

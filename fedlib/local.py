@@ -67,7 +67,7 @@ class Workspace:
         return rows.view(x.shape).permute(0, 3, 1, 2)
 
     def at(self, w: Tensor) -> Network:
-        """A second network in fp32 and evaluation mode whose weights are the vector `w`, for use without training it."""
+        """A second network, in fp32 and evaluation mode, with the vector `w` as its weights: to use, not to train."""
         if self._spare is None:
             self._spare = copy.deepcopy(self.network).float().eval()
         self.layout.attach(self._spare, w)

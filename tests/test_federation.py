@@ -58,7 +58,8 @@ def test_one_client_is_sgd():
     s = federation.setting(e)
     x = s.space.images(torch.from_numpy(s.dataset.x_train[s.train])).flatten(1)
     y = torch.from_numpy(s.dataset.y_train[s.train])
-    weight, bias = (s.space.layout.view(s.w_init.clone(), name).requires_grad_() for name in ("head.weight", "head.bias"))
+    names = ("head.weight", "head.bias")
+    weight, bias = (s.space.layout.view(s.w_init.clone(), name).requires_grad_() for name in names)
     for _ in range(4):
         loss = torch.nn.functional.cross_entropy(x @ weight.T + bias, y)
         for p, g in zip((weight, bias), torch.autograd.grad(loss, (weight, bias)), strict=True):
@@ -68,7 +69,8 @@ def test_one_client_is_sgd():
 
 def test_updates_are_weighted_by_samples():
     """One round of full-batch steps equals the sample-weighted mean of the clients' own steps."""
-    e = Experiment(train_images=200, clients=3, batch_size=None, rounds=1, lr=0.1, model=Linear(), partition=QuantitySkew(ratio=10.0))
+    skewed = QuantitySkew(ratio=10.0)
+    e = Experiment(train_images=200, clients=3, batch_size=None, rounds=1, lr=0.1, model=Linear(), partition=skewed)
     run = play(e)
     s = federation.setting(e)
     assert len(set(s.sizes)) == 3
@@ -119,6 +121,7 @@ def test_divergence_names_round_and_client():
 
 
 def test_a_batch_of_one_and_a_client_with_one_sample():
-    e = SMALL.but(partition=QuantitySkew(ratio=100.0), clients=100, per_round=100, rounds=1, model=CNN(channels=(4,), dense=(), norm="batch"))
+    model = CNN(channels=(4,), dense=(), norm="batch")
+    e = SMALL.but(partition=QuantitySkew(ratio=100.0), clients=100, per_round=100, rounds=1, model=model)
     assert federation.Setting(e).sizes.min() == 1
     assert np.isfinite(play(e).series["train_loss"]["value"]).all()

@@ -19,7 +19,8 @@ ORIGIN = records.provenance(TINY, "0" * 64, 1.0, 1, 1)
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**53), 2**53)
 series = st.dictionaries(
     st.text(min_size=1, max_size=20),
-    st.lists(numbers, min_size=1, max_size=5).map(lambda v: {"round": list(range(1, len(v) + 1)), "value": v}), min_size=1,
+    st.lists(numbers, min_size=1, max_size=5).map(lambda v: {"round": list(range(1, len(v) + 1)), "value": v}),
+    min_size=1,
 )
 
 

@@ -52,7 +52,9 @@ def test_break_point_needs_points():
 
 
 @pytest.mark.parametrize("law, y", [
-    ("linear", lambda t: 0.1 + 0.02 * t), ("power", lambda t: 0.1 * t**0.4), ("exponential", lambda t: 0.1 * np.exp(0.05 * t)),
+    ("linear", lambda t: 0.1 + 0.02 * t),
+    ("power", lambda t: 0.1 * t**0.4),
+    ("exponential", lambda t: 0.1 * np.exp(0.05 * t)),
 ])
 def test_growth_finds_the_law(law, y):
     t = np.arange(1, 31)
