@@ -4,17 +4,26 @@ import pytest
 import torch
 from examples import play
 
+from fedlib import federation, workers
 from fedlib.experiment import Experiment
 from fedlib.methods import (
     MOON,
     SCAFFOLD,
+    Curriculum,
+    Ditto,
     FedAvg,
     FedAvgM,
     FedCurv,
     FedDecorr,
     FedNova,
     FedProx,
+    LocalEpochs,
+    NumberFormats,
+    PerFedAvg,
+    PowerOfChoice,
     SkipUpdate,
+    StepBudget,
+    TrainOnly,
     UpdateMask,
 )
 from fedlib.models import CNN
@@ -38,6 +47,13 @@ OFF_AND_ON = {
     "UpdateMask p": (UpdateMask(p=1.0), UpdateMask(p=0.5)),
     "SkipUpdate p": (SkipUpdate(p=1.0), SkipUpdate(p=0.5)),
     "SkipUpdate p, element": (SkipUpdate(p=1.0, unit="element"), SkipUpdate(p=0.5, unit="element")),
+    "PerFedAvg alpha, HF": (PerFedAvg(alpha=0.0), PerFedAvg(alpha=0.1)),
+    "PerFedAvg alpha, FO": (PerFedAvg(alpha=0.0, variant="FO"), PerFedAvg(alpha=0.1, variant="FO")),
+    "LocalEpochs": (LocalEpochs(low=1, high=1), LocalEpochs(low=1, high=3)),
+    "StepBudget": (StepBudget(steps=(4, 4)), StepBudget(steps=(4, 2))),
+    "NumberFormats": (NumberFormats(formats=("fp32", "fp32")), NumberFormats(formats=("fp32", "bf16"))),
+    "Curriculum": (Curriculum(join=(1, 1)), Curriculum(join=(1, 3))),
+    "TrainOnly": (TrainOnly(layers=("*",)), TrainOnly(layers=("head", "norm*"))),
 }
 
 
@@ -76,3 +92,23 @@ def test_scaffolds_first_round_is_fedavgs(option):
     scaffold = BASE.but(methods=(SCAFFOLD(option=option),))
     assert same(play(scaffold.but(rounds=1)), play(BASE.but(rounds=1)))
     assert not same(play(scaffold.but(rounds=2)), play(BASE.but(rounds=2)))
+
+
+def test_power_of_choice_among_as_many_candidates_as_clients_is_fedavgs_choice():
+    sampled = BASE.but(per_round=2)
+    plain = play(sampled)
+    assert same(play(sampled.but(methods=(PowerOfChoice(d=2, candidates="uniform"),))), plain)
+    assert not same(play(sampled.but(methods=(PowerOfChoice(d=4, candidates="uniform"),))), plain)
+
+
+def test_ditto_with_lambda_0_is_local_training():
+    local, drawn = play(BASE.but(methods=(Ditto(lam=0.0),))), play(BASE.but(methods=(Ditto(lam=0.1),)))
+    for k in range(BASE.clients):
+        w = local.setting.w_init
+        for round in range(1, BASE.rounds + 1):
+            client = federation.new_client(local.setting, k, round, w, {}, {}, BASE.lr)
+            with workers.single_thread():
+                client.fit(client, methods=(), purpose="ditto")
+            w = client.w.clone()
+        assert torch.equal(local.clients[k]["ditto_v"], w)
+        assert not torch.equal(drawn.clients[k]["ditto_v"], w)
