@@ -148,7 +148,8 @@ def new_client(
     return Client(
         index=index, round=round, seed=e.seed, space=s.space, w_start=w, x=torch.from_numpy(x), y=torch.from_numpy(y),
         lr=lr, epochs=e.epochs, batch_size=e.batch_size or len(y), state=state, server=server,
-        upload_bytes=4.0 * len(w), download_bytes=4.0 * len(w), setting=s, fit=functools.partial(local.train, experiment=e),
+        upload_bytes=4.0 * len(w), download_bytes=4.0 * len(w), setting=s,
+        fit=functools.partial(local.train, experiment=e),
     )  # fmt: skip
 
 
