@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedlib import datasets, local, seeds, workers
+from fedlib import datasets, local, partitions, seeds, workers
 from fedlib.experiment import Experiment
 from fedlib.measures.base import Values
 from fedlib.methods.base import Client, Server, State, overriding
@@ -100,11 +100,13 @@ class Setting:
 
     @functools.cached_property
     def client_tests(self) -> list[np.ndarray]:
-        """Test images of each client: drawn from the test set by the client's own label distribution."""
-        from fedlib.partitions import client_test, counts
-
-        held = counts(self.dataset.y_train, self.shards, self.classes)
-        return client_test(self.dataset.y_test, held, seeds.numpy(self.experiment.seed, "client tests"))
+        """Test images of each client: drawn from the test set by its own label distribution, and from its own site
+        where every client has a single one."""
+        held = partitions.counts(self.dataset.y_train, self.shards, self.classes)
+        rng = seeds.numpy(self.experiment.seed, "client tests")
+        sites = [np.unique(self.dataset.site_train[shard]) for shard in self.shards]
+        own = np.concatenate(sites) if all(len(one) == 1 for one in sites) else None
+        return partitions.client_test(self.dataset.y_test, held, rng, self.dataset.site_test, own)
 
 
 @functools.lru_cache(maxsize=2)
