@@ -107,6 +107,18 @@ def names() -> list[str]:
     return sorted(CLASSES)
 
 
+def is_local(name: str) -> bool:
+    """Whether :func:`load` would find the data set without a download. Raises :class:`InputError` as it does."""
+    if name not in CLASSES:
+        raise unknown("data set", name, names())
+    if name == "digits":
+        return True
+    if name == "digit_sites":
+        return is_local("mnist") and is_local("usps")
+    folder = _data_folder()
+    return (_cache_folder() / "datasets" / name).exists() or (folder is not None and (folder / f"{name}.npz").exists())
+
+
 def load(name: str) -> Dataset:
     """The data set `name`, from the cache or made from its source.
 

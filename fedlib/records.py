@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +34,10 @@ TRACE = ("train_loss", "weight_norm")
 
 EMBEDDED = "digits"
 """The data set that every machine has: its records are cached, those of all others belong to the project."""
+
+
+COMMAND = "FEDLIB_COMMAND"
+"""Environment variable with the command that executes the chapter under way; plain Jupyter does not set it."""
 
 
 class StorageError(RuntimeError):
@@ -179,6 +183,41 @@ class Store:
         """All records; raises :class:`StorageError` at the first damaged one."""
         for path in self.files():
             yield parse(path.read_text(), path)
+
+    # -- the runs of a chapter
+
+    def _chapter(self, chapter: str, edition: str) -> Path:
+        root = self.cache / "records" if edition == EMBEDDED else self.committed
+        return root / f"{chapter}-{edition}.json"
+
+    def note_chapter(self, chapter: str, edition: str, parameters: dict[str, Any], runs: Iterable[str]) -> None:
+        """Note which records (dataset/id) the book's execution of a chapter stands on: others are not the book's.
+
+        The list of a committed edition is committed with its records.
+        """
+        body = {"chapter": chapter, "edition": edition, "parameters": parameters, "runs": sorted(runs)}
+        write(self._chapter(chapter, edition), (json.dumps(body, indent=1) + "\n").encode())
+
+    def of_chapter(self, chapter: str, edition: str) -> list[Record]:
+        """The records that the book's execution of a chapter stands on; none where it was not executed.
+
+        Raises :class:`StorageError` for one that is missing or damaged.
+        """
+        try:
+            runs = json.loads(self._chapter(chapter, edition).read_text())["runs"]
+        except FileNotFoundError:
+            return []
+        records = []
+        for run in runs:
+            found = [root / f"{run}.json" for root in (self.committed, self.cache / "records")]
+            path = next(filter(Path.exists, found), None)
+            if path is None:
+                raise StorageError(
+                    f"record {run} of chapter {chapter} ({edition}) is missing: "
+                    f"`fedlib run {chapter} --edition {edition}` trains it again, or restore it from version control"
+                )
+            records.append(parse(path.read_text(), path))
+        return records
 
     # -- unfinished runs
 

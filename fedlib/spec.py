@@ -100,6 +100,14 @@ class Spec(BaseModel):
         return hashlib.sha256(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
+def brief(part: Spec | dict[str, Any]) -> str:
+    """A specification as one would write it, ``FedProx(mu=0.1)``: of an object, without defaults."""
+    fields = part.model_dump(mode="json", exclude_defaults=True) if isinstance(part, Spec) else dict(part)
+    name = fields.pop("name", None) or type(part).__name__
+    given = ", ".join(f"{key}={brief(value) if isinstance(value, dict) else value}" for key, value in fields.items())
+    return f"{name}({given})" if given else name
+
+
 def _tuples(value: Any) -> Any:
     """JSON has lists where the fields are tuples; nothing else is converted."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -7,11 +7,12 @@ from fedlib.measures.fairness import PerClient
 from fedlib.measures.flatness import Flatness
 from fedlib.measures.forgetting import Forgetting
 from fedlib.measures.masking_penalty import MaskingPenalty
+from fedlib.measures.poison_detection import PoisonDetection
 from fedlib.measures.spectrum import Spectrum
 from fedlib.measures.survival import Survival
 from fedlib.measures.weight_divergence import WeightDivergence
 
 __all__ = [
-    "ClientTrace", "Drift", "Flatness", "Forgetting", "MaskingPenalty", "Measure", "PerClient", "Spectrum", "Survival",
-    "Values", "WeightDivergence",
+    "ClientTrace", "Drift", "Flatness", "Forgetting", "MaskingPenalty", "Measure", "PerClient", "PoisonDetection",
+    "Spectrum", "Survival", "Values", "WeightDivergence",
 ]  # fmt: skip
