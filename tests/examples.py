@@ -48,6 +48,7 @@ CASES: dict[str, dict] = {
     # Without normalisation the official scaling at 0.1 magnifies rounding errors a thousandfold in every round.
     "FedDecorr": {"methods": (FedDecorr(beta=0.01),), "model": CNN(channels=(4, 8), dense=(), norm="group")},
     "FedDecorr-paper": {"methods": (FedDecorr(scaling="paper", layer="fc1", beta=1.0),)},
+    "FedProx": {"methods": (FedProx(mu=1.0),)},
     "FedNova-momentum-proximal": {"methods": (FedProx(mu=0.1), FedNova()), "momentum": 0.9, "lr": 0.01},
     "SkipUpdate-rmsprop": {"methods": (SkipUpdate(unit="row"),), "optimizer": "rmsprop", "lr": 0.001},
     "SkipUpdate-shared-round": {"methods": (SkipUpdate(unit="column", shared=True, redraw="round"),)},
