@@ -4,8 +4,9 @@ start:    x_0 = sum_k p_k w_k                            FedAvg's average
 teacher:  y(d) = softmax(1/|S_t| sum_{k in S_t} f(w_k, d))   for each unlabelled image d
 student:  x_j = x_{j-1} - eta grad KL(y || softmax(f(x_{j-1}, d)))   on batches, by Adam with a cosine schedule
 
-The unlabelled set is the server's holdout without its labels. Clients send what FedAvg sends: the server computes the
-clients' scores from the models it has (here the workers do, which costs no bytes). Running statistics stay averaged.
+The unlabelled set is the server's holdout without its labels; the validation accuracy of a run is on the same images.
+Clients send what FedAvg sends: the server computes the clients' scores from the models it has (here the workers do,
+which costs no bytes). Running statistics stay averaged.
 """
 
 from __future__ import annotations
@@ -64,5 +65,8 @@ class FedDF(Method):
 
 
 def unlabelled(side: Client | Server) -> torch.Tensor:
-    """The server's images, uint8 (n, H, W, C)."""
-    return torch.from_numpy(side.setting.split("validation")[0])
+    """The server's images, uint8 (n, H, W, C); not those that another method shares."""
+    images = side.setting.split("validation")[0]
+    if not len(images):
+        raise InputError("FedDF: the whole holdout is shared (allowed: a holdout larger than what is shared)")
+    return torch.from_numpy(images)
