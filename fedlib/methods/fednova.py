@@ -8,8 +8,7 @@ server:    x <- x - tau_eff sum_i p_i Delta_i / ||a_i||_1
            tau_eff = sum_i p_i ||a_i||_1  or  sum_i p_i tau_i
 
 The three norms are what one recursion gives, which also covers momentum and FedProx together; rho is the experiment's
-momentum and mu that of the FedProx beside it. Weight decay is not part of a_i, as in the official code. Running
-statistics are averaged.
+momentum and mu that of the FedProx beside it. Weight decay is not part of a_i. Running statistics are averaged.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class FedNova(Method):
     """Normalised averaging: clients that take more steps no longer count for more."""
 
     tau_eff: Literal["norms", "steps"] = "norms"
-    """Effective steps of a round, tau_eff: the mean of ||a_i||_1 (the official code; equal clients then move as FedAvg
-    does) or of tau_i (the paper's experiments, a smaller step under momentum)."""
+    """Effective steps of a round, tau_eff: the mean of ||a_i||_1 (as in FedDecorr's code; equal clients then move as
+    FedAvg does) or of tau_i (the paper's experiments, a smaller step under momentum)."""
 
     def check(self, experiment: Any) -> None:
         if experiment.optimizer != "sgd":
