@@ -33,8 +33,8 @@ class PerFedAvg(Method):
     variant: Literal["FO", "HF"] = "HF"
     """FO leaves the Hessian out and is cheaper; HF keeps it by a difference of gradients."""
     delta: float = Field(0.001, gt=0)
-    """Half width of the difference, delta. Small, or it is not the Hessian; but float32 gradients must differ, and at
-    ReLU's kinks the difference of a few samples' gradients jumps by 1 / delta: 0.01 and more is steadier there."""
+    """Half width of the difference, delta. At ReLU's kinks the difference of a few samples' gradients jumps by
+    1 / delta, so 0.01 can be steadier; far larger, it is no Hessian any more and training may diverge."""
     steps: int = Field(1, ge=1)
     """Gradient steps of rate alpha with which a client adapts the global model before it uses it."""
 
