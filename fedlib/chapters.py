@@ -331,11 +331,15 @@ class Job:
         return f"{self.chapter.name} ({self.edition})"
 
     @property
+    def changed(self) -> Parameters:
+        """The parameters that have other values than the edition's."""
+        own = self.chapter.defaults | editions_of(self.chapter)[self.edition]
+        return {name: value for name, value in self.parameters.items() if value != own[name]}
+
+    @property
     def command(self) -> str:
         """What a reader types to make this again."""
-        own = self.chapter.defaults | editions_of(self.chapter)[self.edition]
-        changed = {name: value for name, value in self.parameters.items() if value != own[name]}
-        given = [word for name, value in changed.items() for word in ("-p", f"{name}={json.dumps(value)}")]
+        given = [word for name, value in self.changed.items() for word in ("-p", f"{name}={json.dumps(value)}")]
         return shlex.join(["fedlib", "run", self.chapter.name, "--edition", self.edition, *given])
 
     @cached_property
@@ -386,16 +390,11 @@ def plan(name: str, edition: str = EDITIONS[0], given: Parameters | None = None,
         other = values["edition"]
         raise _in(name, InputError(f"parameter edition = {other!r} (allowed: --edition {other} instead)"))
     if output is None and values == own:
-        output = _page(name, edition)
+        output = paths.root() / "book" / "chapters" / f"{name}-{edition}.ipynb"
     elif output is None:
         changed = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
         output = paths.root() / "executed" / f"{name}-{edition}-{changed}.ipynb"
     return Job(chapter, edition, values, output.absolute())
-
-
-def _page(name: str, edition: str) -> Path:
-    """The page of the book that an unchanged edition of a chapter becomes."""
-    return paths.root() / "book" / "chapters" / f"{name}-{edition}.ipynb"
 
 
 def execute(job: Job) -> None:
@@ -446,7 +445,7 @@ def execute(job: Job) -> None:
         "seconds": round(time.monotonic() - start, 1),
     }
     records.write(job.output, nbformat.writes(notebook).encode())
-    if job.output == _page(job.chapter.name, job.edition):
+    if not job.changed:
         runs = [f"{path.parent.name}/{path.stem}" for path in (Path(file) for file, _ in tally.used.values())]
         records.Store().note_chapter(job.chapter.name, job.edition, job.parameters, runs)
 

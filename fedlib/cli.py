@@ -54,9 +54,10 @@ def _exit_code(error: Exception) -> int | None:
     from fedlib.chapters import ChapterError
     from fedlib.local import Diverged
     from fedlib.records import StorageError
+    from fedlib.replay import NotVerified
     from fedlib.site import SiteError
 
-    return FAILED if isinstance(error, ChapterError | Diverged | SiteError | StorageError) else None
+    return FAILED if isinstance(error, ChapterError | Diverged | NotVerified | SiteError | StorageError) else None
 
 
 app = typer.Typer(
@@ -250,6 +251,105 @@ def methods(name: Annotated[str, typer.Argument(help="Show this method's formula
             default = "required" if field.is_required() else repr(field.default)
             table.add_row(key, escape(default), escape(field.description or ""))
         _show(table)
+
+
+@app.command("claims")
+def claims_(
+    key: Annotated[str, typer.Argument(metavar="ID", help="Explain this claim, for example W4.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """The claims with their verdicts, computed from the records, or one claim with its tests, runs and numbers."""
+    from fedlib.claims import pages
+    from fedlib.claims.verdicts import Verdict, evaluate_all
+    from fedlib.spec import unknown
+
+    standings = evaluate_all()
+    if key and key not in standings:
+        raise unknown("claim", key, standings)
+    if as_json:
+        print(pages.as_json({key: standings[key]} if key else standings), end="")
+    elif key:
+        print(pages.explain(standings[key]))
+    else:
+        editions = list(next(iter(standings.values())).results) if standings else []
+        table = Table("claim", "verdict", *editions, "statement", box=None)
+        for name, standing in standings.items():
+            verdict = standing.headline.verdict
+            by_edition = (escape(_first_number(standing.results[edition])) for edition in editions)
+            table.add_row(name, f"{pages.SIGNS[verdict]} {verdict}", *by_edition, escape(standing.claim.statement))
+        _show(table)
+        counts = {v: sum(s.headline.verdict is v for s in standings.values()) for v in Verdict}
+        print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+
+
+def _first_number(result: Any) -> str:
+    """The number of a result's first test, and how many more there are."""
+    from fedlib.claims.pages import number
+
+    outcomes = [outcome for outcome in result.outcomes if outcome.estimate is not None]
+    if not outcomes:
+        return ""
+    return number(outcomes[0]) + (f" (+{len(outcomes) - 1})" if len(outcomes) > 1 else "")
+
+
+@app.command()
+def verify(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Only records whose id begins so.")] = None,
+    sample: Annotated[int | None, typer.Option(help="So many records, chosen by the commit; default: all.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds; default: all of digits, the first of others.")] = None,
+    edition: Annotated[str, typer.Option(help="Only digits or cifar10; default: all.")] = "",
+) -> None:
+    """Train the first rounds of stored records again and compare. 0: all match; 1: any other, or could not be tried."""
+    from fedlib import chapters, records, replay, workers
+    from fedlib.spec import InputError, unknown
+
+    for name, given in (("--sample", sample), ("--rounds", rounds)):
+        if given is not None and given < 1:
+            raise InputError(f"{name} {given} (allowed: at least 1)")
+    if edition and edition not in chapters.EDITIONS:
+        raise unknown("edition", edition, chapters.EDITIONS)
+    files = replay.records_of(records.Store(), edition or None, ids or ())
+    if not files:
+        raise InputError(f"no records{' of ' + edition if edition else ''} to verify; `fedlib run` makes them")
+    chosen = replay.sample(files, sample, records.commit())
+    results = []
+    for result in replay.verify(chosen, rounds, workers.cores()):
+        results.append(result)
+        what = f", {result.rounds} round{'s' * (result.rounds != 1)}" if result.rounds else ""
+        why = f": {result.reason}" if result.reason else ""
+        print(f"{result.name} {result.dataset}: {result.state}{what}{why}", flush=True)
+        for mismatch in result.mismatches:
+            print(f"    {mismatch}")
+    counts = {state: sum(r.state is state for r in results) for state in replay.State}
+    print(", ".join(f"{n} {state}" for state, n in counts.items() if n) + f", of {len(files)} records")
+    if counts[replay.State.MATCHES] < len(results):
+        named = ", ".join(r.name for r in results if r.state is not replay.State.MATCHES)
+        raise replay.NotVerified(f"not verified: {named}")
+
+
+@app.command()
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="A record (id or file) or an executed chapter (.ipynb).")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
+) -> None:
+    """What differs between two records or two executions of a chapter, and whether their intervals overlap."""
+    from fedlib import compare
+    from fedlib.records import Store
+
+    store = Store()
+    found = compare.compare(compare.find(a, store), compare.find(b, store), store)
+    for title, rows in (("setting", found.settings), ("first difference", found.series)):
+        if rows:
+            table = Table(title, "A", "B", box=None)
+            for name, one, other in rows:
+                table.add_row(escape(name), escape(str(one)), escape(str(other)))
+            _show(table)
+    words = {True: "overlap", False: "apart", None: "not known"}
+    table = Table("final test accuracy", "A", "B", "95 % intervals", box=None)
+    for pair in found.results:
+        sides = ("" if e is None else f"{e}, {e.n} seed{'s' * (e.n != 1)}" for e in (pair.a, pair.b))
+        table.add_row(escape(pair.setting), *map(escape, sides), words[pair.overlap])
+    _show(table)
 
 
 @app.command()

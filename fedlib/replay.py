@@ -38,6 +38,10 @@ LIMIT = 0.05
 """Largest tolerance at which a comparison still means something; later rounds are not compared."""
 
 
+class NotVerified(RuntimeError):
+    """Some records could not be verified; the message names them."""
+
+
 class State(StrEnum):
     MATCHES = "matches"
     DIFFERS = "differs"

@@ -9,6 +9,7 @@ there is nothing to do.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -37,11 +38,28 @@ class SiteError(Exception):
 def build(root: Path | None = None) -> Path:
     """Build the site of the book at `root` (the checkout one works in) and return its ``index.html``.
 
-    `root` holds ``_config.yml``, ``_toc.yml`` and the folder ``book`` with the pages, notebooks executed. The site is
-    ``_build/html``, as jupyter-book has it. Raises :class:`SiteError` for any warning, for a notebook cell that was not
-    executed and for one that failed; the site that was there before stays.
+    `root` holds ``_config.yml``, ``_toc.yml`` and the folder ``book`` with the pages, notebooks executed. The
+    scoreboard is written first, from ``data/claims`` and the records. The site is ``_build/html``, as jupyter-book has
+    it. Raises :class:`SiteError` for any warning, for a notebook cell that was not executed and for one that failed;
+    the site that was there before stays. Stale records raise it too, each time, but only once the site is built: its
+    pages mark them.
     """
     root = (root or paths.root()).resolve()
+    if (root / "data" / "claims").is_dir():
+        from fedlib.claims import pages
+
+        pages.publish(root)
+    index = _build(root)
+    stale = list(_stale(root))
+    if stale:
+        raise SiteError(
+            f"{index} is built, but it stands on stale records, which an older numerics version of the code made; "
+            f"delete them and run the chapters again:\n" + "\n".join(f"  {line}" for line in stale)
+        )
+    return index
+
+
+def _build(root: Path) -> Path:
     site = root / "_build" / "html"
     fingerprint = _fingerprint(root)
     marker = site / _FINGERPRINT
@@ -80,6 +98,18 @@ def _fingerprint(root: Path) -> str:
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     digest.update("\0".join(f"{name} {version(name)}" for name in _PACKAGES).encode())
     return digest.hexdigest()
+
+
+def _stale(root: Path) -> Iterator[str]:
+    """The records of the book's chapters that an older numerics version of the code made."""
+    from fedlib.experiment import NUMERICS
+
+    for path in sorted((root / "book").rglob("*.ipynb")):
+        used = nbformat.read(path, as_version=4).metadata.get("fedlib", {}).get("records", {})
+        for record in used.values():
+            file = root / record["file"]
+            if file.exists() and json.loads(file.read_text())["provenance"]["numerics"] != NUMERICS:
+                yield f"{path.relative_to(root)}: {record['file']}"
 
 
 def _notebook_problems(root: Path) -> Iterator[str]:

@@ -108,6 +108,13 @@ def brief(part: Spec | dict[str, Any]) -> str:
     return f"{name}({given})" if given else name
 
 
+def in_words(value: Any) -> str:
+    """One field of an experiment as one would write it."""
+    if isinstance(value, tuple):
+        return " + ".join(map(in_words, value)) or "none"
+    return brief(value) if isinstance(value, Spec) else str(value)
+
+
 def _tuples(value: Any) -> Any:
     """JSON has lists where the fields are tuples; nothing else is converted."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

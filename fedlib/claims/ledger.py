@@ -226,14 +226,10 @@ def named(part: Any) -> dict[str, Any]:
     return part
 
 
-def folder() -> Path:
-    """Where the ledger lies."""
-    return paths.root() / "data" / "claims"
-
-
-def load() -> list[Source]:
-    """The ledger, checked; raises :class:`InputError` that names file, claim and fault."""
-    sources = [_read(path) for path in sorted(folder().glob("*.yml"))]
+def load(folder: Path | None = None) -> list[Source]:
+    """The ledger of this checkout, or of a folder, checked; :class:`InputError` names file, claim and fault."""
+    folder = paths.root() / "data" / "claims" if folder is None else folder
+    sources = [_read(path) for path in sorted(folder.glob("*.yml"))]
     seen: dict[str, str] = {}
     for source in sources:
         for claim in source.claims:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedlib.claims.ledger import Claim, load
+from fedlib.claims.ledger import Claim, Source, load
 from fedlib.claims.verdicts import Outcome, Result, Standing, Verdict, evaluate, evaluate_all
 from fedlib.experiment import NUMERICS
 from fedlib.records import Record, Store, write
@@ -114,11 +114,14 @@ def show(*keys: str, records: Iterable[Record] | None = None, edition: str | Non
 
 def publish(root: Path) -> None:
     """Write the scoreboard page and its data (``claims.json``, ``claims.csv``) into the book at `root`."""
-    standings = evaluate_all()
-    folder = root / PAGE.parent
-    for name, text in {
-        "claims.json": as_json(standings), "claims.csv": as_csv(standings), PAGE.name: page(standings, folder),
-    }.items():  # fmt: skip
+    ledger, folder = root / "data" / "claims", root / PAGE.parent
+    standings = evaluate_all(Store(root / "data" / "records", root / ".fedlib"), ledger)
+    texts = {
+        "claims.json": as_json(standings),
+        "claims.csv": as_csv(standings),
+        PAGE.name: page(standings, folder, load(ledger)),
+    }
+    for name, text in texts.items():
         path = folder / name
         if not path.exists() or path.read_text() != text:
             write(path, text.encode())
@@ -153,7 +156,7 @@ def as_csv(standings: dict[str, Standing]) -> str:
     return buffer.getvalue()
 
 
-def page(standings: dict[str, Standing], folder: Path) -> str:
+def page(standings: dict[str, Standing], folder: Path, sources: Iterable[Source]) -> str:
     """The scoreboard as MyST Markdown. A link is made only to what the executed chapters in `folder` have."""
     counts = {v: sum(s.headline.verdict is v for s in standings.values()) for v in Verdict}
     tally = "".join(f"<li>{badge(v)} <strong>{n}</strong></li>" for v, n in counts.items())
@@ -167,7 +170,7 @@ def page(standings: dict[str, Standing], folder: Path) -> str:
         "Download: {download}`all verdicts with their tests (JSON) <claims.json>`, "
         "{download}`one line a test (CSV) <claims.csv>`.\n",
     ]
-    for source in load():
+    for source in sources:
         own = [s for s in standings.values() if s.source == source.key]
         parts.append(f"## {source.document}\n")
         if source.papers:

@@ -23,6 +23,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from fedlib.claims import expressions
@@ -121,8 +122,8 @@ class Standing:
         c = self.claim
         return {
             "id": c.key, "source": self.source, "statement": c.statement, "article": c.article,
-            "paper": c.paper or None, "chapter": c.chapter, "figure": c.figure or None, "verdict": self.headline.verdict.value,
-            "headline_edition": self.headline.edition,
+            "paper": c.paper or None, "chapter": c.chapter, "figure": c.figure or None,
+            "verdict": self.headline.verdict.value, "headline_edition": self.headline.edition,
             "not_testable": c.not_testable.to_dict() if c.not_testable else None,
             "editions": {name: result.to_dict() for name, result in self.results.items()},
         }  # fmt: skip
@@ -317,13 +318,13 @@ def evaluate(claim: Claim, records: Iterable[Record], edition: str | None = None
     return Result(claim, edition, together(o.verdict for o in outcomes), tuple(outcomes))
 
 
-def evaluate_all(store: Store | None = None) -> dict[str, Standing]:
-    """Every claim of the ledger by id, with the result of each edition."""
+def evaluate_all(store: Store | None = None, folder: Path | None = None) -> dict[str, Standing]:
+    """Every claim of the ledger in `folder` (default: this checkout's) by key, with the result of each edition."""
     from typing import get_args
 
     store = store or Store()
     standings, kept = {}, {}
-    for source in load():
+    for source in load(folder):
         for claim in source.claims:
             results = {}
             for edition in get_args(Edition):
