@@ -20,7 +20,7 @@ from fedlib.spec import InputError
 class PrivateLayers(Method):
     """Layers named by pattern are private to each client, or all but the named ones."""
 
-    private: tuple[str, ...] | None = Field(None, min_length=1)
+    private: tuple[str, ...] | None = Field(None, min_length=1, examples=[("conv*",)])
     """Shell patterns of the private layers' names, for example ("head",); or else give `shared`."""
     shared: tuple[str, ...] | None = Field(None, min_length=1)
     """Shell patterns of the shared layers' names; all others are private."""

@@ -50,7 +50,7 @@ class PowerOfChoice(Method):
     Each candidate receives the global weights and reports one number; that is counted.
     """
 
-    d: int = Field(ge=1)
+    d: int = Field(ge=1, examples=[5])
     """Candidates, d: from the clients per round m (random selection) to all clients (most biased)."""
     candidates: Literal["size", "uniform"] = "size"
     """Candidates drawn with probability p_k as in the paper, or uniformly; then d = m is exactly FedAvg's choice."""
