@@ -259,6 +259,7 @@ def claims_(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
     """The claims with their verdicts, computed from the records, or one claim with its tests, runs and numbers."""
+    from fedlib import chapters
     from fedlib.claims import pages
     from fedlib.claims.verdicts import Verdict, evaluate_all
     from fedlib.spec import unknown
@@ -271,12 +272,12 @@ def claims_(
     elif key:
         print(pages.explain(standings[key]))
     else:
-        editions = list(next(iter(standings.values())).results) if standings else []
-        table = Table("claim", "verdict", *editions, "statement", box=None)
+        table = Table("claim", "verdict", *chapters.EDITIONS, "statement", box=None)
         for name, standing in standings.items():
             verdict = standing.headline.verdict
-            by_edition = (escape(_first_number(standing.results[edition])) for edition in editions)
-            table.add_row(name, f"{pages.SIGNS[verdict]} {verdict}", *by_edition, escape(standing.claim.statement))
+            of = [standing.results.get(edition) for edition in chapters.EDITIONS]
+            shown = [escape(_first_number(result or standing.headline)) for result in of]
+            table.add_row(name, f"{pages.SIGNS[verdict]} {verdict}", *shown, escape(standing.claim.statement))
         _show(table)
         counts = {v: sum(s.headline.verdict is v for s in standings.values()) for v in Verdict}
         print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))

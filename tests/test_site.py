@@ -6,6 +6,7 @@ builds the site. The walk opens every page in headless Chromium, from a server o
 
 import functools
 import http.server
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from playwright.sync_api import sync_playwright
 
+from fedlib.experiment import NUMERICS
 from fedlib.site import SiteError, build
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -301,6 +303,22 @@ def test_a_cell_that_failed_or_was_not_executed_fails_the_build(book):
         message = problems(book)
         assert "book/chapters/broken.ipynb, cell 3: ZeroDivisionError: division by zero" in message
         assert "book/chapters/idle.ipynb, cell 2: was not executed" in message
+
+
+def test_stale_records_fail_every_build_but_the_site_is_there(book):
+    used = book / "data" / "records" / "mnist" / "0123456789abcdef.json"
+    used.parent.mkdir(parents=True)
+    path = book / "book" / "chapters" / "sound.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata["fedlib"] = {"records": {used.stem: {"file": used.relative_to(book).as_posix()}}}
+    nbformat.write(notebook, path)
+    used.write_text(json.dumps({"provenance": {"numerics": NUMERICS - 1}}))
+    for _ in range(2):
+        message = problems(book)
+        assert "stale" in message and f"book/chapters/sound.ipynb: data/records/mnist/{used.name}" in message
+    assert (book / "_build" / "html" / "book" / "chapters" / "sound.html").exists()
+    used.write_text(json.dumps({"provenance": {"numerics": NUMERICS}}))
+    assert build(book).exists()
 
 
 def test_the_command_ends_with_1_on_the_first_and_the_repeated_build(book):

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedlib.claims.ledger import Claim, Source, load
-from fedlib.claims.verdicts import Outcome, Result, Standing, Verdict, evaluate, evaluate_all
+from fedlib.claims.verdicts import CALCULATION, Outcome, Result, Standing, Verdict, evaluate, evaluate_all
 from fedlib.experiment import NUMERICS
 from fedlib.records import Record, Store, write
 from fedlib.spec import unknown
@@ -184,7 +184,7 @@ def page(standings: dict[str, Standing], folder: Path, sources: Iterable[Source]
 
 def _here(s: Standing) -> str:
     shown = [r for r in s.results.values() if r.verdict is not Verdict.NOT_RUN] or [s.headline]
-    if s.claim.not_testable:
+    if s.claim.not_testable or s.headline.verdict is Verdict.NOT_RUN:
         return numbers(s.headline)
     return "".join(f'<div><span class="edition">{r.edition}</span> {numbers(r)}</div>' for r in reversed(shown))
 
@@ -238,5 +238,6 @@ def explain(standing: Standing) -> str:
                 )
             if o.records:
                 lines.append(f"        runs      {' '.join(r.id + (' (stale)' if r.stale else '') for r in o.records)}")
-        lines.append(f"    again: fedlib run {c.chapter} --edition {edition}")
+        if edition != CALCULATION:
+            lines.append(f"    again: fedlib run {c.chapter} --edition {edition}")
     return "\n".join(lines)

@@ -35,6 +35,9 @@ from fedlib.records import Record, Store
 from fedlib.spec import InputError, brief
 from fedlib.statistics import Estimate, estimate
 
+CALCULATION = "calculation"
+"""In place of an edition: a claim that needs no run."""
+
 CALCULATIONS = 5
 """Draws of a test that needs no run."""
 
@@ -315,7 +318,10 @@ def evaluate(claim: Claim, records: Iterable[Record], edition: str | None = None
             outcomes.append(outcome(test, records, edition))  # an edition has the name of its data set
         except InputError as error:
             raise InputError(f"claim {claim.key}, {test.name}: {error}") from None
-    return Result(claim, edition, together(o.verdict for o in outcomes), tuple(outcomes))
+    trained = [o.verdict for o in outcomes if o.test.runs]
+    # A calculation alone says nothing of a claim that also has to be trained.
+    only = set(trained) == {Verdict.NOT_RUN}
+    return Result(claim, edition, Verdict.NOT_RUN if only else together(o.verdict for o in outcomes), tuple(outcomes))
 
 
 def evaluate_all(store: Store | None = None, folder: Path | None = None) -> dict[str, Standing]:
@@ -326,6 +332,9 @@ def evaluate_all(store: Store | None = None, folder: Path | None = None) -> dict
     standings, kept = {}, {}
     for source in load(folder):
         for claim in source.claims:
+            if not any(test.runs for test in claim.tests):
+                standings[claim.key] = Standing(claim, source.key, {CALCULATION: evaluate(claim, (), CALCULATION)})
+                continue
             results = {}
             for edition in get_args(Edition):
                 key = claim.chapter, edition

@@ -202,3 +202,11 @@ def test_a_deleted_record_is_named(tmp_path):
         StorageError, match=f"digits/{kept.id} .* is missing: `fedlib run small --edition digits` trains"
     ):
         store.of_chapter("small", "digits")
+
+
+def test_a_calculation_alone_does_not_decide_a_claim_that_needs_runs():
+    sure = Test(name="sum", because="-", estimate="0 * seed", reproduced=Region(below=1.0))
+    both = Claim(key="M2", statement="s", article="a", chapter="c", tests=(sure, CLIFF))
+    assert evaluate(both, []).verdict is V.NOT_RUN
+    assert evaluate(both, runs()).verdict in (V.REPRODUCED, V.PARTLY)
+    assert evaluate(Claim(key="D1", statement="s", article="a", chapter="c", tests=(sure,)), []).verdict is V.REPRODUCED
