@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -20,7 +21,8 @@ from IPython.display import HTML, display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedlib.records import Record
+from fedlib.records import COMMAND, Record
+from fedlib.spec import in_words
 from fedlib.statistics import estimate
 
 INK = "#0b0c0e"
@@ -83,6 +85,21 @@ def table(frame: pd.DataFrame, caption: str) -> None:
     display(HTML(f'<div class="scroll">{body.replace(">", f"><caption>{html.escape(caption)}</caption>", 1)}</div>'))
 
 
+def experiments(records: Sequence[Record]) -> str:
+    """What was run: the settings that all runs share, and the values of those in which they differ."""
+    bodies = [record.experiment for record in records]
+    shared, varied = [], []
+    for name, field in type(bodies[0]).model_fields.items():
+        values = list(dict.fromkeys(in_words(getattr(e, name)) for e in bodies))
+        words = name.replace("_", " ")
+        if len(values) > 1 and name != "seed":
+            varied.append(f"{words}: {', '.join(values)}")
+        elif len(values) == 1 and (name == "dataset" or getattr(bodies[0], name) != field.default):
+            shared.append(f"{words} {values[0]}")
+    parts = [", ".join(shared), *varied]
+    return "<br>".join(html.escape(part) for part in parts if part)
+
+
 def provenance(records: Iterable[Record]) -> str:
     """A folded HTML block that says which runs a figure stands on and how to make them again."""
     records = list(records)
@@ -93,7 +110,10 @@ def provenance(records: Iterable[Record]) -> str:
     def all_of(values: Iterable[object]) -> str:
         return html.escape(", ".join(sorted({str(v) for v in values})))
 
-    rows = {
+    command = os.environ.get(COMMAND)
+    rows = {"Make it again": f"<code>{html.escape(command)}</code>"} if command else {}
+    rows |= {
+        "Experiments": experiments(records),
         "Runs": f"{len(records)} (seeds {all_of(r.experiment.seed for r in records)})",
         "Records": all_of(r.id for r in records),
         "Data": all_of(f"{r.experiment.dataset} {o['data'][:12]}" for r, o in zip(records, origins, strict=True)),
