@@ -1,11 +1,13 @@
 """The ledger as it stands in data/claims, and what it says to a wrong entry."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from fedlib import chapters
 from fedlib.claims import load
 from fedlib.claims.ledger import Region
 from fedlib.spec import InputError
@@ -90,3 +92,10 @@ def test_a_claim_stands_once(tmp_path):
 def test_a_region_without_an_end_is_refused():
     with pytest.raises(InputError, match="one bound"):
         Region()
+
+
+def test_what_a_committed_edition_stands_on_is_there_and_has_its_parameters():
+    for path in (ROOT / "data" / "records").glob("*.json"):
+        noted = json.loads(path.read_text())
+        assert noted["parameters"] == chapters.plan(noted["chapter"], noted["edition"]).parameters, path.name
+        assert all((path.parent / f"{run}.json").exists() for run in noted["runs"] if not run.startswith("digits/"))
