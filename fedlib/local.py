@@ -49,10 +49,11 @@ class Workspace:
         self.network = network
         if precision == "bf16":
             self.w_low = self.w[: self.trained].to(self.dtype)
-            self.g_low = self.g.to(self.dtype)
-            self.layout.attach(network, self.w_low, self.g_low, buffers=self.w)
+            self.layout.attach(network, self.w_low, buffers=self.w)
         else:
-            self.layout.attach(network, self.w, self.g)
+            self.layout.attach(network, self.w)
+        self.parameters = list(network.parameters())
+        self.gradients = [self.layout.view(self.g, name) for name, _ in network.named_parameters()]
         self.shift = torch.tensor(mean) * 255
         self.scale = 1 / (torch.tensor(std) * 255)
         self.outputs: dict[str, Tensor] = {}
@@ -94,11 +95,8 @@ class Workspace:
 
     def gradient(self, client: Client, x: Tensor, y: Tensor, methods: list[Method]) -> Tensor:
         """Fill `g` with the gradient at `w` of the mean loss over a batch plus the methods' terms; the plain loss."""
-        g = self.g
         if self.dtype is not torch.float32:
             self.w_low.copy_(self.w[: self.trained])
-            g = self.g_low
-        g.zero_()
         z = self.network.features(x.to(self.dtype))
         scores = self.network.head(z).float()
         plain = criterion(scores, y)
@@ -107,9 +105,7 @@ class Workspace:
             term = method.loss(client, x, y, z, scores)
             if term is not None:
                 total = total + term
-        total.backward()
-        if g is not self.g:
-            self.g.copy_(g)
+        torch._foreach_copy_(self.gradients, torch.autograd.grad(total, self.parameters))
         client.gradients += len(y)
         return plain.detach()
 

@@ -16,8 +16,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
-from scipy.optimize import brentq
-from scipy.special import softmax
 
 from fedlib import seeds
 from fedlib.spec import InputError, Spec
@@ -249,6 +247,9 @@ class FixedEMD(Partition):
         return _take(labels, table, rng)
 
     def _distribution(self, classes: int, rng: np.random.Generator) -> np.ndarray:
+        from scipy.optimize import brentq  # here, since every run would wait for it otherwise
+        from scipy.special import softmax
+
         logs = np.log(rng.dirichlet(np.ones(classes)))
 
         def above(t: float) -> float:

@@ -7,7 +7,6 @@ distance for the ground cost "same class 0, other class 1". It is not a transpor
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaln
 
 from fedlib.spec import InputError
 
@@ -41,6 +40,8 @@ def expected_emd(alpha: float, classes: int) -> float:
         raise InputError(f"alpha = {alpha} (allowed: > 0)")
     if classes < 2:
         raise InputError(f"classes = {classes} (allowed: 2 or more)")
+    from scipy.special import betaln  # here, since every run would wait for it otherwise
+
     a, b = alpha, (classes - 1) * alpha
     logarithm = a * np.log(a) + b * np.log(b) - betaln(a, b) - (a + b + 1) * np.log(a + b)
     return float(2 * classes * np.exp(logarithm))

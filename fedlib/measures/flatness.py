@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import Field
-from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
 from fedlib import seeds
@@ -41,6 +40,8 @@ def trace(objective: Objective, w: Tensor, probes: int, rng: np.random.Generator
 
 def top_eigenvalue(objective: Objective, w: Tensor, rng: np.random.Generator, tolerance: float = 1e-3) -> float:
     """The Hessian's largest eigenvalue at `w`, to a relative tolerance; `rng` draws the start vector."""
+    from scipy.sparse.linalg import LinearOperator, eigsh  # here, since every run would wait for it otherwise
+
     size = objective.space.trained
     hessian = LinearOperator((size, size), lambda v: objective.hvp(w, torch.from_numpy(v.ravel())).numpy(), dtype="f4")
     start = rng.standard_normal(size, np.float32)
