@@ -1,0 +1,1 @@
+"""Speed and memory of fedlib, beside the bare loop and other frameworks: ``python -m benchmarks``, ``make bench``."""
