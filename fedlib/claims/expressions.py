@@ -122,6 +122,19 @@ def chosen(run: Record, by: str = "validation_accuracy", series: str = "test_acc
     return float(run.at(series, int(run.rounds(by)[np.argmax(run.values(by))])))
 
 
+@of_record
+def tier_accuracy(run: Record, tier: int, count: int = 3) -> float:
+    """Mean accuracy of one device tier's clients (0 the strongest) on their own test images, last `count` measured."""
+    from fedlib.methods.tiers import tiers
+
+    e = run.experiment
+    shares = [method.shares for method in e.methods if hasattr(method, "shares")]
+    if not shares:
+        raise InputError(f"tier_accuracy of run {run.id}, whose methods know no device tiers")
+    members = tiers(e.seed, e.clients, shares[0]) == tier
+    return float(np.mean([_array(value)[members].mean() for value in run.values("client_accuracy")[-count:]]))
+
+
 @function
 def decay(spectrum: np.ndarray, k: int) -> float:
     """log(sigma_1 / sigma_k) of singular values in descending order; those below 1e-7 sigma_1 count as that."""

@@ -97,3 +97,18 @@ def test_the_identities_hold_and_their_tests_can_fail(seed, monkeypatch):
 
 def test_the_survival_of_identical_updates_is_their_number():
     assert evaluate("survival_of_identical(seed)", {"seed": 1}) == pytest.approx(10, abs=1e-9)
+
+
+def test_a_device_tiers_accuracy_is_the_mean_of_its_own_clients():
+    from fedlib.methods import StepBudget
+    from fedlib.methods.tiers import tiers
+
+    e = Experiment(rounds=2, clients=6, methods=(StepBudget(shares=(0.5, 0.5)),), seed=3)
+    weak = tiers(3, 6, (0.5, 0.5)) == 1
+    values = [np.where(weak, 0.2, 0.8).tolist(), np.where(weak, 0.4, 0.8).tolist()]
+    run = Record(e, {"client_accuracy": {"round": [1, 2], "value": values}}, {"numerics": 1})
+    assert evaluate("tier_accuracy(run, 1)", {"run": run}) == pytest.approx(0.3)
+    assert evaluate("tier_accuracy(run, 1, count=1)", {"run": run}) == pytest.approx(0.4)
+    assert evaluate("tier_accuracy(run, 0)", {"run": run}) == pytest.approx(0.8)
+    with pytest.raises(InputError, match="no device tiers"):
+        evaluate("tier_accuracy(run, 0)", {"run": A})
