@@ -33,7 +33,7 @@ class Setting:
         self.classes = len(self.dataset.classes)
         self.train, self.holdout = self._divide()
         labels = self.dataset.y_train[self.train]
-        if e.clients > len(labels):
+        if e.partition.disjoint and e.clients > len(labels):
             raise InputError(
                 f"clients = {e.clients}, but there are only {len(labels)} training images (allowed: 1 to {len(labels)})"
             )

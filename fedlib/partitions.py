@@ -30,6 +30,8 @@ class Partition(Spec):
     family = {}
     view_by_round: ClassVar[bool] = False
     """Whether :meth:`view` depends on the round; if not, its result can be kept."""
+    disjoint: ClassVar[bool] = True
+    """Whether no two clients share a sample, so that there are at most as many clients as samples."""
 
     def split(
         self, labels: np.ndarray, clients: int, rng: np.random.Generator, sites: np.ndarray | None = None
@@ -44,7 +46,7 @@ class Partition(Spec):
         labels = np.asarray(labels, np.int64)
         if labels.ndim != 1 or not len(labels):
             raise InputError(f"labels have shape {labels.shape} (allowed: one dimension, at least one sample)")
-        if not 1 <= clients <= len(labels):
+        if clients < 1 or (self.disjoint and clients > len(labels)):
             raise InputError(f"clients = {clients} with {len(labels)} samples (allowed: 1 to {len(labels)}, "
                              f"so that each client has a sample)")
         if sites is not None and np.shape(sites) != labels.shape:
@@ -86,6 +88,21 @@ class Iid(Partition):
 
     def _split(self, labels, clients, rng, sites):
         return _equal_parts(len(labels), clients, rng)
+
+
+class Resampled(Partition):
+    """Clients of equal size without skew, as many as one likes: each draws its samples from all, with replacement.
+
+    For federations larger than the data set. Clients share samples, and one client may hold a sample twice.
+    """
+
+    disjoint = False
+
+    size: int = Field(ge=1)
+    """Samples of each client."""
+
+    def _split(self, labels, clients, rng, sites):
+        return list(rng.integers(len(labels), size=(clients, self.size)))
 
 
 # --------------------------------------------------------------------------------------------------------- label skew

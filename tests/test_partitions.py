@@ -18,6 +18,7 @@ from fedlib.partitions import (
     Iid,
     Partition,
     QuantitySkew,
+    Resampled,
     Shards,
     TemporalOrder,
     client_test,
@@ -102,10 +103,22 @@ def test_every_partition_survives_json():
     tested = set()
     for p in (Iid(), Shards(classes_per_client=2), Dirichlet(alpha=0.1), FixedEMD(emd=1.8), QuantitySkew(ratio=100.0),
               FeatureSkew(kind="noise"), BySite(), ConceptDrift(fraction=0.5, swap=((0, 3),)),
-              TemporalOrder(window=0.2, period=10)):
+              TemporalOrder(window=0.2, period=10), Resampled(size=50)):
         assert Partition.from_dict(json.loads(json.dumps(p.to_dict()))) == p
         tested.add(type(p))
     assert tested == set(Partition.family.values())
+
+
+def test_resampled_has_more_clients_than_samples_and_no_skew():
+    labels = DIGITS[::40]
+    shards = Resampled(size=40).split(labels, 1000, rng())
+    assert {len(s) for s in shards} == {40} and all((np.diff(s) >= 0).all() for s in shards)
+    used = np.bincount(np.concatenate(shards), minlength=len(labels))  # each 400 times, within 5 standard deviations
+    assert len(used) == 100 and abs(used - 400).max() < 5 * np.sqrt(400)
+    again = Resampled(size=40).split(labels, 1000, rng())
+    assert all(np.array_equal(a, b) for a, b in zip(shards, again, strict=True))
+    with pytest.raises(InputError, match="clients = 1000 with 100 samples"):
+        Iid().split(labels, 1000, rng())
 
 
 # ------------------------------------------------------------------------------------------------------- label skew
