@@ -63,6 +63,11 @@ def line(axes: Axes, x: Sequence[float], per_seed: Sequence[Sequence[float]], la
 
 def show(figure: Figure, alt: str, caption: str, numbers: pd.DataFrame, records: Iterable[Record], name: str) -> None:
     """Display a figure with alt text, caption, its numbers for download as NAME.csv, and its provenance."""
+    display(HTML(f"{block(figure, alt, caption, numbers, name)}{provenance(records)}"))
+
+
+def block(figure: Figure, alt: str, caption: str, numbers: pd.DataFrame, name: str) -> str:
+    """The same as HTML, without provenance."""
     buffer = io.StringIO()
     with plt.rc_context(STYLE):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -72,11 +77,10 @@ def show(figure: Figure, alt: str, caption: str, numbers: pd.DataFrame, records:
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", svg, count=1)  # the page decides the size
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{html.escape(alt, quote=True)}"', 1)
     data = base64.b64encode(numbers.to_csv(index=False).encode()).decode()
-    display(HTML(
+    return (
         f'<figure class="result" id="{name}">{svg}<figcaption>{caption} '
         f'<a download="{name}.csv" href="data:text/csv;base64,{data}">Numbers (CSV)</a></figcaption></figure>'
-        f"{provenance(records)}"
-    ))  # fmt: skip
+    )
 
 
 def table(frame: pd.DataFrame, caption: str) -> None:
