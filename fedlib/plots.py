@@ -11,7 +11,7 @@ import html
 import io
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 
 from fedlib.records import COMMAND, Record
 from fedlib.spec import in_words
-from fedlib.statistics import estimate
+from fedlib.statistics import Estimate, estimate
 
 INK = "#0b0c0e"
 """Stands for the page's text colour; replaced by ``currentColor`` when a figure is shown."""
@@ -37,20 +37,25 @@ STYLE = {
     "svg.fonttype": "none", "svg.hashsalt": "when-clients-disagree", "font.family": "sans-serif", "font.size": 11,
     "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
     "axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none", "legend.frameon": False,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#888888", "grid.alpha": 0.25,
-    "lines.linewidth": 1.8, "lines.markersize": 5, "figure.constrained_layout.use": True,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#888888",
+    "grid.alpha": 0.25, "lines.linewidth": 1.8, "lines.markersize": 5, "figure.constrained_layout.use": True,
 }  # fmt: skip
 
 
-def new(columns: int = 1, width: float = 6.6, height: float = 3.8, **options: object) -> tuple[Figure, np.ndarray]:
-    """A figure in the book's style and its axes, an array of `columns`; sizes in inches for one column."""
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(1, columns, figsize=(width if columns == 1 else 4.4 * columns, height), squeeze=False, **options)
-    return figure, axes[0]
+plt.rcParams.update(STYLE)
+
+
+def new(rows: int = 1, width: float = 5.2, height: float = 3.5) -> tuple[Figure, np.ndarray]:
+    """A figure of so many panels, one under the other since a phone is narrow, and its axes, (rows,).
+
+    `width` and `height` of a panel are in inches; the page scales the figure to its own width.
+    """
+    figure, axes = plt.subplots(rows, 1, figsize=(width, height * rows), squeeze=False)
+    return figure, axes[:, 0]
 
 
 def line(axes: Axes, x: Sequence[float], per_seed: Sequence[Sequence[float]], label: str, index: int) -> pd.DataFrame:
-    """Mean over seeds (rows of `per_seed`, (seeds, len(x))) against x, with its 95 % interval as a band; the numbers."""
+    """Mean over seeds (`per_seed` is (seeds, len(x))) against x, with its 95 % interval as a band; the numbers."""
     estimates = [estimate(column) for column in np.asarray(per_seed, float).T]
     table = pd.DataFrame([vars(e) for e in estimates]).assign(series=label, x=list(x))
     colour = COLOURS[index % len(COLOURS)]
@@ -58,6 +63,21 @@ def line(axes: Axes, x: Sequence[float], per_seed: Sequence[Sequence[float]], la
     axes.plot(x, table["mean"], color=colour, marker=marker, label=label)
     if np.isfinite(table[["low", "high"]].to_numpy()).all():
         axes.fill_between(x, table["low"], table["high"], color=colour, alpha=0.2, linewidth=0)
+    return table[["series", "x", "mean", "low", "high", "n"]]
+
+
+def dots(axes: Axes, estimates: Mapping[str, Estimate], label: str, index: int) -> pd.DataFrame:
+    """One row per name, from the bottom up: the mean as a dot and its 95 % interval as a bar; the numbers.
+
+    Called again with the same names and another label and index, the dots of each row stand one above the other.
+    """
+    table = pd.DataFrame([vars(e) for e in estimates.values()]).assign(series=label, x=list(estimates))
+    places = np.arange(len(table)) + 0.16 * index
+    ends = np.where(np.isfinite(table[["low", "high"]]), np.abs(table[["low", "high"]].sub(table["mean"], axis=0)), 0)
+    colour = COLOURS[index % len(COLOURS)]
+    marker = MARKERS[index % len(MARKERS)]
+    axes.errorbar(table["mean"], places, xerr=ends.T, fmt=marker, color=colour, capsize=2, label=label)
+    axes.set_yticks(np.arange(len(table)), list(estimates))
     return table[["series", "x", "mean", "low", "high", "n"]]
 
 
@@ -69,8 +89,7 @@ def show(figure: Figure, alt: str, caption: str, numbers: pd.DataFrame, records:
 def block(figure: Figure, alt: str, caption: str, numbers: pd.DataFrame, name: str) -> str:
     """The same as HTML, without provenance."""
     buffer = io.StringIO()
-    with plt.rc_context(STYLE):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
     plt.close(figure)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :].replace(INK, "currentColor")

@@ -10,6 +10,7 @@ import pytest
 from fedlib import plots, records
 from fedlib.experiment import Experiment
 from fedlib.records import Record
+from fedlib.statistics import Estimate
 
 
 @pytest.fixture
@@ -43,6 +44,18 @@ def test_the_band_is_the_interval():
     assert table["mean"][0] == pytest.approx(0.2)
     band = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert np.isclose(band.min(), table["low"][0]) and np.isclose(band.max(), table["high"][0])
+
+
+def test_dots_stand_at_the_mean_between_the_ends_of_the_interval():
+    _, (axes,) = plots.new()
+    one_seed = Estimate(0.4, -np.inf, np.inf, 1)
+    table = plots.dots(axes, {"FedAvg": Estimate(0.5, 0.3, 0.7, 3), "one seed": one_seed}, "x", 0)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["FedAvg", "one seed"]
+    (bars,) = axes.containers
+    assert bars.lines[0].get_xdata().tolist() == [0.5, 0.4]
+    ends = [segment[:, 0].tolist() for segment in bars.lines[2][0].get_segments()]
+    assert ends[0] == pytest.approx([0.3, 0.7]) and ends[1] == [0.4, 0.4], "without an interval no bar"
+    assert table["mean"].tolist() == [0.5, 0.4]
 
 
 def test_a_stale_record_is_marked():
