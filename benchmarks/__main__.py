@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import growth, page, peers, workload
+from benchmarks import growth, page, peers, start, workload
 from benchmarks.turn import Contender, Turn, take
 from fedlib.records import commit, processor
 
@@ -122,6 +122,8 @@ def main(
             for name, own in turns.items():
                 print(name, [round(one.samples_per_second) for one in own], own, peaks[name])
             return
+        bar.update(task, description="start")
+        starts = {str(workers): start.measure("digits", workers, repetitions) for workers in (1, cores)}
         bar.update(task, description="growth")
         stored = json.loads(LATEST.read_text())["growth"] if skip_growth else None
         grown = stored or list(growth.measure(Path(folder), cores, rounds))
@@ -138,13 +140,15 @@ def main(
     }  # fmt: skip
     body = machine(cores) | {
         "load_average": load, "repetitions": repetitions, "rounds": rounds, "contenders": rows,
-        "overhead": {"seconds_per_round": empty["seconds_per_round"], "share": shares}, "growth": grown,
+        "overhead": {"seconds_per_round": empty["seconds_per_round"], "share": shares},
+        "start": starts, "growth": grown,
     }  # fmt: skip
     LATEST.write_text(json.dumps(body, indent=1) + "\n")
     show(rows)
     page.write(body)
     overhead = ", ".join(f"{share:.1%} of a round in {name}" for name, share in shares.items())
     print(f"A round without training steps takes {empty['seconds_per_round'] * 1e3:.1f} ms: {overhead}.")
+    print("First client's update after", ", ".join(f"{s:.1f} s with {n} worker(s)" for n, s in starts.items()))
 
 
 if __name__ == "__main__":

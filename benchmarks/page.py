@@ -39,6 +39,8 @@ never talk to each other, without clients, server, methods or records.
 A round of fedlib in which no client trains a step takes {overhead:.1f} ms: that is selection, sending weights and
 updates, aggregation and bookkeeping, {fp32:.1%} of a round in fp32 and {bf16:.1%} in bf16.
 
+From the launch of Python to the first client's update, on digits, {start}.
+
 ## What makes it fast
 
 - **Memory is kept.** With glibc's defaults small-batch training maps and unmaps the same megabytes for each batch
@@ -73,7 +75,9 @@ def render(body: dict[str, Any]) -> str:
         repetitions=body["repetitions"], rounds=body["rounds"], load=", ".join(load),
         busy=": other work was under way, so that the rates are too low for all, and only the ratios count" * busy,
         table=table(body["contenders"]), overhead=body["overhead"]["seconds_per_round"] * 1e3, fp32=share["fp32"],
-        bf16=share["bf16"], figures="\n\n".join(figures(body["growth"])),
+        bf16=share["bf16"],
+        start=" and ".join(f"{s:.1f} s pass with {n} worker{'s' * (n != '1')}" for n, s in body["start"].items()),
+        figures="\n\n".join(figures(body["growth"])),
     )  # fmt: skip
 
 
