@@ -125,8 +125,10 @@ def main(
         bar.update(task, description="start")
         starts = {str(workers): start.measure("digits", workers, repetitions) for workers in (1, cores)}
         bar.update(task, description="growth")
-        stored = json.loads(LATEST.read_text())["growth"] if skip_growth else None
-        grown = stored or list(growth.measure(Path(folder), cores, rounds))
+        if skip_growth:
+            grown = json.loads(LATEST.read_text())["growth"] if LATEST.exists() else []
+        else:
+            grown = list(growth.measure(Path(folder), cores, rounds))
 
     names = [contender.name for contender in chosen if contender.peer]
     rows = summary(turns, peaks, names)

@@ -100,6 +100,8 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 def figures(points: list[dict[str, Any]]) -> list[str]:
     """Time and peak memory of a round against each quantity, as HTML blocks."""
     blocks = []
+    if not points:
+        return blocks
     for quantity, own in pd.DataFrame(points).groupby("quantity", sort=False):
         figure, axes = plots.new(2, height=2.4)
         for panel, column, label in zip(axes, ("seconds_per_round", "peak_mib"), ("s/round", "peak MiB"), strict=True):

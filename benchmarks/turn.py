@@ -79,19 +79,20 @@ def take(contender: Contender, python: Path, images: Path, rounds: int, memory: 
 def _watch(process: psutil.Popen, memory: bool) -> tuple[list[float], list[float], float]:
     """Until the process ends: times, the CPU seconds that its tree had used by then, and its peak memory in MiB."""
     times, cpu, peak = [], [], 0.0
+    spent: dict[int, float] = {}  # of those that have ended, too
     done = threading.Event()
     threading.Thread(target=lambda: (process.wait(), done.set()), daemon=True).start()
     while not done.wait(0.1):
-        used, held = 0.0, 0
+        held = 0
         for one in _tree(process):
             try:
-                spent = one.cpu_times()
-                used += spent.user + spent.system
+                used = one.cpu_times()
+                spent[one.pid] = used.user + used.system
                 held += one.memory_full_info().pss if memory else 0
             except psutil.Error:  # it has just ended
                 continue
         times.append(now())
-        cpu.append(used)
+        cpu.append(sum(spent.values()))
         peak = max(peak, held / 2**20)
     return times, cpu, peak
 

@@ -118,7 +118,8 @@ def compare(record: Record, series: dict[str, dict[str, list]], images: int) -> 
     """The first number of each series of a replay that is not the record's.
 
     A series that the record lacks altogether came with a later version of the code and says nothing of the numbers,
-    but the trace is in every record. Accuracies may also differ by one of the `images` of the test set, which falls to either side of a boundary.
+    but the trace is in every record. Accuracies may also differ by one of the `images` of the test set, which falls to
+    either side of a boundary.
     """
     for name, one in series.items():
         if name not in record.series and name not in TRACE:
