@@ -6,9 +6,9 @@ from typing import get_args
 
 import nbformat
 import pytest
-from conftest import PARAMETERS, write_chapter
 from hypothesis import given
 from hypothesis import strategies as st
+from small_chapter import PARAMETERS, write_chapter
 
 from fedlib import chapters, datasets, parameters, progress
 from fedlib.spec import InputError

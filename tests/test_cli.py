@@ -8,7 +8,7 @@ import sys
 
 import nbformat
 import pytest
-from conftest import PARAMETERS, RESULT, RUNS, write_chapter
+from small_chapter import PARAMETERS, RESULT, RUNS, write_chapter
 from typer.testing import CliRunner
 
 from fedlib import chapters, sweep
