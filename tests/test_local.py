@@ -1,0 +1,39 @@
+"""The local loop's own optimiser is PyTorch's, and a run does not load what it does not need."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from fedlib.local import SGD
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-4, 0.3])
+def test_sgd_is_pytorch_s_to_the_bit(momentum, weight_decay):
+    generator = torch.Generator().manual_seed(0)
+    w, g = torch.randn(10_007, generator=generator), torch.zeros(10_007)
+    parameter = torch.nn.Parameter(w.clone())
+    parameter.grad = g
+    own = SGD(w, g, 0.05, momentum, weight_decay)
+    theirs = torch.optim.SGD([parameter], 0.05, momentum, weight_decay=weight_decay)
+    for _ in range(10):
+        g.copy_(torch.randn(10_007, generator=generator))
+        before = g.clone()
+        own.step()
+        theirs.step()
+        assert torch.equal(w, parameter.data) and torch.equal(g, before)
+
+
+def test_a_run_loads_neither_pytorch_s_compiler_nor_scipy():
+    code = """
+import sys
+from fedlib import federation
+from fedlib.experiment import Experiment
+for run in federation.play(federation.begin(Experiment(rounds=1, clients=2, train_images=40, batch_size=10))):
+    pass
+print(sorted({"torch._dynamo", "scipy", "pandas", "matplotlib"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]", "starting a run now takes longer"
