@@ -12,7 +12,7 @@ import nbformat
 
 from fedlib import paths
 from fedlib.experiment import Experiment
-from fedlib.methods import FedAvg, Method
+from fedlib.methods import FedAvg, Method, published
 from fedlib.models import CNN
 from fedlib.partitions import Dirichlet
 from fedlib.records import Record
@@ -75,7 +75,7 @@ def chapters_using(name: str) -> list[str]:
 def examples() -> dict[str, Experiment | str]:
     """Per method the experiment that measures its cost, or why it has none of its own."""
     found: dict[str, Experiment | str] = {}
-    for name, method in sorted(Method.family.items()):
+    for name, method in published().items():
         needed = {key: field.examples[0] for key, field in method.model_fields.items() if field.examples}
         try:
             found[name] = BASE.but(methods=() if method is FedAvg else (method(**needed),))

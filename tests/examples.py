@@ -17,7 +17,6 @@ from fedlib.methods import (
     FedRep,
     FineTuning,
     LGFedAvg,
-    Method,
     NumberFormats,
     PerFedAvg,
     PoisonCheck,
@@ -26,6 +25,7 @@ from fedlib.methods import (
     SkipUpdate,
     StepBudget,
     UpdateMask,
+    published,
 )
 from fedlib.models import CNN, Linear
 from fedlib.partitions import Dirichlet, Shards
@@ -71,7 +71,7 @@ CASES: dict[str, dict] = {
 
 def experiments() -> dict[str, Experiment]:
     """Name of the case -> its experiment; one under the name of every registered method."""
-    defaults = {name: {"methods": (method(),)} for name, method in Method.family.items() if name not in CASES}
+    defaults = {name: {"methods": (method(),)} for name, method in published().items() if name not in CASES}
     return {name: BASE.but(**fields) for name, fields in sorted((defaults | CASES).items())}
 
 

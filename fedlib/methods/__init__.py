@@ -1,7 +1,7 @@
 """Federated methods, one file each, under the paper's name. Importing this package registers all of them."""
 
 from fedlib.methods.adaptive_sharing import AdaptiveSharing
-from fedlib.methods.base import Client, Method, Server, State
+from fedlib.methods.base import Client, Method, Server, State, published
 from fedlib.methods.condensation import Condensed
 from fedlib.methods.curriculum import Curriculum
 from fedlib.methods.data_sharing import Alike, DataSharing, Policy
@@ -80,4 +80,5 @@ __all__ = [
     "StepBudget",
     "TrainOnly",
     "UpdateMask",
+    "published",
 ]

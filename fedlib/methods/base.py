@@ -227,6 +227,11 @@ class Method(Spec):
         """After the server's step: may change server.w and server.state."""
 
 
+def published() -> dict[str, type[Method]]:
+    """The methods of this package by name, without those that other code has registered beside them."""
+    return {name: method for name, method in sorted(Method.family.items()) if method.__module__.startswith(__package__)}
+
+
 def overriding(methods: tuple[Method, ...], hook: str) -> list[Method]:
     """The methods that define `hook` themselves; the others need not be called."""
     return [m for m in methods if getattr(type(m), hook) is not getattr(Method, hook)]
