@@ -19,7 +19,9 @@ import numpy as np
 
 from fedlib.methods.fednova import norm
 
-Variant = Literal["FedAvg", "SCAFFOLD", "momentum beside", "momentum within", "K per epoch"]
+Variant = Literal[
+    "FedAvg", "FedAvg with momentum", "SCAFFOLD", "momentum beside", "momentum within", "K per epoch"
+]  # fmt: skip
 """``momentum beside``: y <- y - eta v - eta (c - c_i), v the momentum of g_i alone. ``momentum within``: v is that of
 g_i - c_i + c, and the update is divided by K eta all the same. ``K per epoch``: divided by the number of epochs, not of
 steps."""
@@ -36,14 +38,14 @@ def distances(
 ) -> np.ndarray:  # fmt: skip
     """Distance of the global weight from the optimum after each round, (rounds,), starting at w = 0.
 
-    `momentum` acts in the variants that are named after it, `epochs` are those that `steps` are spread over.
+    `momentum` acts in the variants whose name says so, `epochs` are those that `steps` are spread over.
     """
     h, a = np.asarray(h, float), np.asarray(a, float)
     optimum = (h * a).sum() / h.sum()
     w, c_i, found = 0.0, np.zeros(len(h)), []
-    rho = momentum if variant.startswith("momentum") else 0.0
+    rho = momentum if "momentum" in variant else 0.0
     for _ in range(rounds):
-        correction = np.zeros(len(h)) if variant == "FedAvg" else c_i.mean() - c_i
+        correction = np.zeros(len(h)) if variant.startswith("FedAvg") else c_i.mean() - c_i
         y, v = np.full(len(h), w), np.zeros(len(h))
         for _ in range(steps):
             v = rho * v + h * (y - a) + (correction if variant != "momentum beside" else 0)

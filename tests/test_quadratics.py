@@ -8,11 +8,13 @@ from fedlib.quadratics import distances, gain
 UNLIKE = dict(h=[1.0, 4.0], a=[1.0, -1.0])
 
 
-@pytest.mark.parametrize("variant, methods", [("FedAvg", ()), ("SCAFFOLD", (SCAFFOLD(),))])
-def test_agrees_with_the_real_loop(quadratics, variant, methods):
+@pytest.mark.parametrize("variant, methods, momentum", [
+    ("FedAvg", (), 0.0), ("SCAFFOLD", (SCAFFOLD(),), 0.0), ("FedAvg with momentum", (), 0.9),
+])  # fmt: skip
+def test_agrees_with_the_real_loop(quadratics, variant, methods, momentum):
     q = quadratics(h=UNLIKE["h"], a=[[x] for x in UNLIKE["a"]], sizes=[10, 10])
-    run = q.play(rounds=7, epochs=5, lr=0.03, methods=methods)
-    found = distances(variant, rounds=7, steps=5, lr=0.03, **UNLIKE)
+    run = q.play(rounds=7, epochs=5, lr=0.03, methods=methods, momentum=momentum)
+    found = distances(variant, rounds=7, steps=5, lr=0.03, momentum=0.9, **UNLIKE)
     assert abs(float(run.w[0]) - float(q.optimum[0])) == pytest.approx(found[-1], rel=1e-4)
 
 
