@@ -86,11 +86,14 @@ def rows(cells: Iterable[tuple[str, str, str, str, str]], caption: str) -> str:
     )
 
 
-def show(*keys: str, records: Iterable[Record] | None = None, edition: str | None = None) -> None:
+def show(
+    *keys: str, records: Iterable[Record] | None = None, edition: str | None = None, linked: bool = True
+) -> None:
     """Display some claims with their verdicts: ``show("W1", "W2", records=stored.values())`` in a chapter.
 
     `records` are the runs to judge by, those of this execution, whatever its parameters; without them, those that the
-    book's execution of the claim's chapter in `edition` stands on. Raises :class:`~fedlib.spec.InputError` for a claim
+    book's execution of the claim's chapter in `edition` stands on. `linked` is for the claims' own chapter, which has
+    their figures. Raises :class:`~fedlib.spec.InputError` for a claim
     that is not in the ledger.
     """
     from IPython.display import HTML, display
@@ -104,7 +107,7 @@ def show(*keys: str, records: Iterable[Record] | None = None, edition: str | Non
         claim = known[key]
         runs = store.of_chapter(claim.chapter, edition or "digits") if records is None else records
         result = evaluate(claim, runs, edition)
-        link = f' <a href="#{claim.figure}">figure</a>' if claim.figure else ""
+        link = f' <a href="#{claim.figure}">figure</a>' if claim.figure and linked else ""
         cells.append((key, html.escape(claim.statement), said(claim), numbers(result), badge(result.verdict) + link))
     display(HTML(rows(cells, "The claims of this chapter, judged by the runs below")))
 
