@@ -1,12 +1,14 @@
 """A small checkout of its own, for tests that execute a chapter, store records or build something; and quadratics."""
 
 import pytest
+import torch
 from hypothesis import settings
 from quadratic import Quadratics
 from small_chapter import write_chapter
 
 from fedlib import federation
 
+torch.set_num_threads(1)  # as workers do; a second thread only waits where the machine is busy
 settings.register_profile("repeatable", derandomize=True, deadline=None)  # a slow machine is no failure
 settings.load_profile("repeatable")
 
