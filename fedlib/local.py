@@ -131,7 +131,7 @@ def flip_and_crop(x: Tensor, rng: np.random.Generator) -> Tensor:
 class SGD:
     """:class:`torch.optim.SGD` on one vector, bit for bit: w <- w - lr u, u <- momentum u + g + weight_decay w.
 
-    PyTorch's own loads its compiler when the first one is made, which takes a second in every process and 100 MiB.
+    PyTorch's own loads its compiler when the first one is made, which takes about a second in every process.
     """
 
     def __init__(self, w: Tensor, g: Tensor, lr: float, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
