@@ -7,6 +7,7 @@ half-written one is never read as whole. It carries a digest of its own content.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import platform
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from fedlib import __version__, paths
 from fedlib.experiment import NUMERICS, Experiment
-from fedlib.spec import InputError
+from fedlib.spec import InputError, unknown
 
 TRACE = ("train_loss", "weight_norm")
 """Series kept to full precision, from which a replay tells whether this code still gives these numbers."""
@@ -65,8 +66,6 @@ class Record:
 
     def _series(self, name: str) -> dict[str, list]:
         if name not in self.series:
-            from fedlib.spec import unknown
-
             raise unknown(f"series of record {self.id}", name, self.series)
         return self.series[name]
 
@@ -144,6 +143,13 @@ def write(path: Path, content: bytes) -> None:
         raise StorageError(
             f"cannot write {path}: {error.strerror}; finished rounds are kept, run again to go on"
         ) from None
+
+
+def serialised(value: Any) -> bytes:
+    """Tensors and plain types as torch stores them."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
 
 
 class Store:
@@ -237,11 +243,7 @@ class Store:
 
     def save_state(self, experiment: Experiment, state: dict[str, Any]) -> None:
         """Store what an unfinished run goes on from."""
-        import io
-
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        write(self._state(experiment), buffer.getvalue())
+        write(self._state(experiment), serialised(state))
 
     def load_state(self, experiment: Experiment) -> dict[str, Any] | None:
         """What a killed run left, or None when it left nothing that can be read: it then starts afresh."""
@@ -265,11 +267,7 @@ class Store:
         return self.cache / "weights" / experiment.id / f"{NUMERICS}-{round}.pt"
 
     def save_weights(self, experiment: Experiment, round: int, w: Tensor) -> None:
-        import io
-
-        buffer = io.BytesIO()
-        torch.save(w, buffer)
-        write(self.weights(experiment, round), buffer.getvalue())
+        write(self.weights(experiment, round), serialised(w))
 
 
 @lru_cache(maxsize=1)
