@@ -123,7 +123,10 @@ def main(
                 print(name, [round(one.samples_per_second) for one in own], own, peaks[name])
             return
         bar.update(task, description="start")
-        starts = {str(workers): start.measure("digits", workers, repetitions) for workers in (1, cores)}
+        starts = {
+            name: {str(workers): start.measure(name, workers, repetitions) for workers in (1, cores)}
+            for name in start.DATA
+        }
         bar.update(task, description="growth")
         if skip_growth:
             grown = json.loads(LATEST.read_text())["growth"] if LATEST.exists() else []
@@ -150,7 +153,8 @@ def main(
     page.write(body)
     overhead = ", ".join(f"{share:.1%} of a round in {name}" for name, share in shares.items())
     print(f"A round without training steps takes {empty['seconds_per_round'] * 1e3:.1f} ms: {overhead}.")
-    print("First client's update after", ", ".join(f"{s:.1f} s with {n} worker(s)" for n, s in starts.items()))
+    for name, seconds in starts.items():
+        print(f"First batch of {name} after", ", ".join(f"{s:.1f} s with {n} worker(s)" for n, s in seconds.items()))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ never talk to each other, without clients, server, methods or records.
 A round of fedlib in which no client trains a step takes {overhead:.1f} ms: that is selection, sending weights and
 updates, aggregation and bookkeeping, {fp32:.1%} of a round in fp32 and {bf16:.1%} in bf16.
 
-From the launch of Python to the first client's update, on digits, {start}.
+From the launch of Python to the end of the first batch, the data cached: {start}.
 
 ## What makes it fast
 
@@ -76,7 +76,10 @@ def render(body: dict[str, Any]) -> str:
         busy=": other work was under way, so that the rates are too low for all, and only the ratios count" * busy,
         table=table(body["contenders"]), overhead=body["overhead"]["seconds_per_round"] * 1e3, fp32=share["fp32"],
         bf16=share["bf16"],
-        start=" and ".join(f"{s:.1f} s pass with {n} worker{'s' * (n != '1')}" for n, s in body["start"].items()),
+        start="; ".join(
+            f"{name} " + ", ".join(f"{s:.1f} s with {n} worker{'s' * (n != '1')}" for n, s in seconds.items())
+            for name, seconds in body["start"].items()
+        ),
         figures="\n\n".join(figures(body["growth"])),
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -129,7 +129,7 @@ class Result:
 
     index: int
     n: int
-    delta: Tensor
+    delta: Tensor | None
     loss: float
     sent: dict[str, tuple[str, Tensor]]
     state: State
@@ -172,6 +172,13 @@ def train_client(
         index, client.n, client.delta, client.loss, client.sent, client.state,
         {i: e.measures[i].client(client) for i in due}, client.gradients, client.upload_bytes, client.download_bytes,
     )  # fmt: skip
+
+
+def train_client_shared(vectors: Tensor, row: int, e: Experiment, index: int, round: int, *rest: Any) -> Result:
+    """:func:`train_client` in another process: the last of `vectors` are the weights, one becomes the update."""
+    result = train_client(e, index, round, workers.keep(vectors)[-1].clone(), *rest)
+    vectors[row].copy_(result.delta)
+    return replace(result, delta=None)
 
 
 def train_on_server(
@@ -251,6 +258,8 @@ class Run:
     workers: int = 1
     trajectory: Callable[[Experiment], Callable[[int], Tensor]] | None = None
     """The weights of another run by round, for measures that compare with it."""
+    vectors: Tensor | None = None
+    """With several workers: memory shared with them, one update a row and the weights in the last."""
 
     def add(self, name: str, value: Any) -> None:
         """Append a value of this round to a series."""
@@ -340,11 +349,11 @@ def play_round(run: Run) -> None:
     scratch = {i: e.measures[i].begin(run) for i in due}
     values: dict[int, dict[int, Values]] = {i: {} for i in due}
     broadcast = run.broadcast
-    tasks = ((e, k, r, run.w, client_state(run, k), broadcast, due) for k in server.selected)
+    tasks = ((e, k, r, client_state(run, k), broadcast, due) for k in server.selected)
 
     beside = size(broadcast)
     total, samples, loss, gradients, up, down = torch.zeros_like(run.w), 0, 0.0, 0, 0.0, 0.0
-    for result in run.map(train_client, tasks):
+    for result in train_clients(run, tasks):
         total.add_(result.delta, alpha=result.n)
         samples += result.n
         loss += result.n * result.loss
@@ -385,6 +394,24 @@ def play_round(run: Run) -> None:
     for i in due:
         for name, value in e.measures[i].finish(scratch[i], run, server, values[i]).items():
             run.add(name, value)
+
+
+def train_clients(run: Run, tasks: Iterable[tuple]) -> Iterator[Result]:
+    """What :func:`train_client` returns for each task without its weights, which are the run's, in order.
+
+    To send a vector takes new memory page by page, most of what a round costs beside training; so weights and updates
+    go through vectors that all processes map once.
+    """
+    if run.workers == 1:
+        yield from run.map(train_client, ((e, k, r, run.w, *rest) for e, k, r, *rest in tasks))
+        return
+    rows = workers.under_way(run.workers)
+    if run.vectors is None:
+        run.vectors = torch.empty(rows + 1, len(run.w)).share_memory_()
+    run.vectors[-1].copy_(run.w)
+    tasks = ((run.vectors, i % rows, *task) for i, task in enumerate(tasks))
+    for i, result in enumerate(run.map(train_client_shared, tasks)):
+        yield replace(result, delta=run.vectors[i % rows].clone())
 
 
 def uniform(e: Experiment, round: int) -> list[int]:

@@ -94,6 +94,20 @@ def single_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def under_way(workers: int) -> int:
+    """How many tasks of :func:`ordered` can be given out while the caller is not done with their results."""
+    return 2 * workers
+
+
+_kept: list[torch.Tensor] = []
+
+
+def keep(shared: torch.Tensor) -> torch.Tensor:
+    """Keep a shared tensor that was sent here until the next, so that sending it again does not map it again."""
+    _kept[:] = [shared]
+    return shared
+
+
 def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) -> Iterator[Any]:
     """``function(*task)`` for each task, results in the tasks' order, at most two tasks a worker under way.
 
@@ -110,7 +124,7 @@ def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) 
         with closing_broken():
             for task in tasks:
                 waiting.append(executor.submit(function, *task))
-                if len(waiting) >= 2 * workers:
+                if len(waiting) >= under_way(workers):
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
