@@ -156,11 +156,14 @@ def verify(files: Iterable[Path], rounds: int | None = None, workers: int = 1) -
         yield replay(record, short, workers)
 
 
-def records_of(store: Store, dataset: str | None, ids: Iterable[str]) -> list[Path]:
-    """Files of the store's records: of one data set, or with ids that begin so; each prefix must fit one at least."""
+def records_of(store: Store, edition: str | None, ids: Iterable[str]) -> list[Path]:
+    """Files of the store's records: of one edition, or with ids that begin so; each prefix must fit one at least.
+
+    The digits edition has the embedded data set, the other edition all further ones.
+    """
     from fedlib.spec import unknown
 
-    files = [path for path in store.files() if dataset is None or path.parent.name == dataset]
+    files = [path for path in store.files() if not edition or (path.parent.name == EMBEDDED) == (edition == EMBEDDED)]
     ids = tuple(ids)
     for prefix in ids:
         if not any(path.stem.startswith(prefix) for path in files):

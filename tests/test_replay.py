@@ -126,6 +126,14 @@ def test_a_data_set_that_is_not_there_is_counted_and_never_fetched(store, record
     assert "2 matches, 1 no data, of 3 records" in output and f"not verified: {absent.id}" in output
 
 
+def test_an_edition_has_the_data_sets_that_its_chapters_run(store, record):
+    for dataset in ("cifar10", "cifar100"):
+        store.put(Record(SMALL.but(dataset=dataset), record.series, record.provenance))
+    assert [path.parent.name for path in replay.records_of(store, "digits", ())] == ["digits"]
+    assert [path.parent.name for path in replay.records_of(store, "cifar10", ())] == ["cifar10", "cifar100"]
+    assert len(replay.records_of(store, None, ())) == 3
+
+
 def test_other_data_under_the_same_name_are_no_match(record):
     rewritten(record, lambda body: body["provenance"].update(data="0" * 64))
     assert "fingerprint" in replay.replay(parse(record.path.read_text(), record.path)).reason
