@@ -10,12 +10,13 @@ import fnmatch
 from collections import OrderedDict
 from typing import Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from fedlib.layers import Average, BatchNorm, Flatten, GroupNorm, MaxPoolReLU
-from fedlib.spec import InputError, Spec, nearest
+from fedlib.spec import InputError, Spec, nearest, unknown
 
 Norm = Literal["none", "batch", "group"]
 
@@ -44,6 +45,16 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))
 
+    def layer(self, name: str) -> nn.Module:
+        """The layer of the body with this name: one of :meth:`Layout.layers`, or one without weights as ``fc1_relu``.
+
+        Raises :class:`InputError` for another.
+        """
+        layers = {name: module for name, module in self.body.named_modules() if name}
+        if name not in layers:
+            raise unknown("layer", name, layers)
+        return layers[name]
+
 
 class Model(Spec):
     """Family of network architectures."""
@@ -53,6 +64,12 @@ class Model(Spec):
     def build(self, shape: tuple[int, int, int], classes: int) -> Network:
         """A network for images of `shape` (height, width, channels), its weights drawn from torch's generator."""
         raise NotImplementedError
+
+    def initial(self, shape: tuple[int, int, int], classes: int, rng: np.random.Generator) -> Network:
+        """The same, its weights decided by `rng`; torch's generator is left as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63)))
+            return self.build(shape, classes)
 
 
 class CNN(Model):

@@ -10,21 +10,19 @@ kept within the pixel range after each step, for it is sent as 8-bit images. The
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from filelock import FileLock
 from pydantic import Field
 from torch import Tensor
 
-from fedlib import paths, seeds
-from fedlib.methods.shared_set import Copy, SharedSet
+from fedlib import cache, seeds
+from fedlib.methods.copies import Copy
+from fedlib.methods.shared_set import SharedSet
 
 VERSION = 1
 """Bump it with any change of the numbers: what is cached is then made again."""
@@ -62,16 +60,8 @@ class Condensed(Copy):
     def make(self, setting: Any, drawn: SharedSet, size: int) -> SharedSet:
         e = setting.experiment
         key = [VERSION, self.to_dict(), e.model.to_dict(), setting.dataset.fingerprint, e.seed, size]
-        content = hashlib.sha256(json.dumps(key).encode() + drawn.x.tobytes() + drawn.y.tobytes())
-        path = paths.cache() / "condensed" / f"{content.hexdigest()[:16]}.npy"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):
-            if not path.exists():
-                unfinished = path.with_suffix(f".{os.getpid()}")
-                with open(unfinished, "wb") as file:
-                    np.save(file, self.condense(setting, drawn, size))
-                os.replace(unfinished, path)
-            x = np.load(path)
+        content = json.dumps(key).encode() + drawn.x.tobytes() + drawn.y.tobytes()
+        x = cache.array("condensed", content, lambda: self.condense(setting, drawn, size))
         y = np.arange(size) % setting.classes
         return replace(drawn, x=x, y=y, poisoned=np.array([drawn.poisoned[drawn.y == c].any() for c in y]))
 
@@ -87,9 +77,7 @@ class Condensed(Copy):
         s.requires_grad_()
         images = torch.optim.SGD([s], self.lr_image, momentum=0.5)
         for _ in range(self.iterations):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(int(rng.integers(2**63)))
-                network = e.model.build(drawn.x.shape[1:], setting.classes)
+            network = e.model.initial(drawn.x.shape[1:], setting.classes, rng)
             theta = tuple(network.parameters())
             training = torch.optim.SGD(theta, self.lr_net)
             for step in range(self.outer):

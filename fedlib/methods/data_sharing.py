@@ -10,9 +10,7 @@ another kind (`copies`), and clients may get unequal parts (`policy`).
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from pydantic import Field, SerializeAsAny
@@ -20,25 +18,10 @@ from torch import Tensor
 
 from fedlib import seeds
 from fedlib.methods.base import Client, Method, Server, State, zeros
-from fedlib.methods.shared_set import Copy, SharedSet, count_download, draw
-from fedlib.spec import InputError, Spec
-
-
-class Policy(Spec):
-    """Who gets how much of G."""
-
-    family = {}
-
-    def shares(self, setting: Any) -> np.ndarray:
-        """Part of G for each client, (clients,), each 0 to 1; the paper's alpha multiplies it."""
-        raise NotImplementedError
-
-
-class Alike(Policy):
-    """The same for every client."""
-
-    def shares(self, setting: Any) -> np.ndarray:
-        return np.ones(len(setting.shards))
+from fedlib.methods.copies import Copy, made, sources
+from fedlib.methods.shared_set import SharedSet, count_download
+from fedlib.methods.tiered_sharing import Alike, Policy
+from fedlib.spec import InputError
 
 
 class DataSharing(Method):
@@ -64,22 +47,11 @@ class DataSharing(Method):
         return int(self.beta * setting.sizes.sum() + 0.5)
 
     def reserves(self, setting: Any) -> np.ndarray:
-        size = self.size(setting)
-        for copy in reversed(self.copies) if size else ():
-            size = copy.sources(setting, size)
-        return draw(setting, size)
+        return sources(setting, self.copies, self.size(setting))
 
     def shared(self, setting: Any) -> SharedSet:
         """G as it is sent."""
-        kept = _kept.setdefault(setting, {})
-        if self not in kept:
-            chosen = self.reserves(setting)
-            images, labels = setting.dataset.x_train[chosen], setting.dataset.y_train[chosen]
-            g = SharedSet(images, labels, np.zeros(len(labels), bool))
-            for copy in self.copies if len(labels) else ():
-                g = copy.make(setting, g, self.size(setting))
-            kept[self] = g
-        return kept[self]
+        return made(setting, self.copies, self.size(setting))
 
     def received(self, setting: Any, client: int) -> SharedSet:
         """G_k: what this client gets, in random order."""
@@ -103,7 +75,3 @@ class DataSharing(Method):
 
     def start(self, client: Client) -> None:
         count_download(client, "data_sharing.received", self.received(client.setting, client.index))
-
-
-_kept: MutableMapping[Any, dict[DataSharing, SharedSet]] = WeakKeyDictionary()
-"""The shared sets of the settings in this process."""

@@ -1,8 +1,7 @@
-"""Poisoned shared data, and the check of it before use (claim W13).
+"""The check of shared data against poison before use (claim W13); :mod:`~fedlib.methods.label_flips` is an attack.
 
-    attack:  in a part of G each label becomes another one, at random
-    check:   client k leaves a sample (x, y) of G_k out of this round when
-             max_c log p(c | x; v) - log p(y | x; v) > margin
+    client k leaves a sample (x, y) of G_k out of this round when
+    max_c log p(c | x; v) - log p(y | x; v) > margin
 
 that is, when the model v finds some other class e^margin times likelier than the label given: the test for label errors
 by predicted probabilities (Northcutt et al. 2021, confident learning), with one threshold. v is the global model as
@@ -12,32 +11,16 @@ so the check begins to work as training does; from then on each round judges all
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedlib import seeds
 from fedlib.methods.base import Client, Method, overriding
 from fedlib.methods.data_sharing import DataSharing
-from fedlib.methods.shared_set import Copy, SharedSet
+from fedlib.methods.shared_set import SharedSet
 from fedlib.spec import InputError
-
-
-class LabelFlips(Copy):
-    """The attack: wrong labels on part of the shared samples."""
-
-    fraction: float = Field(0.2, ge=0, le=1)
-    """Part of G with wrong labels."""
-
-    def make(self, setting: Any, drawn: SharedSet, size: int) -> SharedSet:
-        rng, y, poisoned = seeds.numpy(setting.experiment.seed, "label flips"), drawn.y.copy(), drawn.poisoned.copy()
-        flipped = rng.permutation(len(y))[: int(self.fraction * len(y) + 0.5)]
-        y[flipped] = (y[flipped] + rng.integers(1, setting.classes, len(flipped))) % setting.classes
-        poisoned[flipped] = True
-        return replace(drawn, y=y, poisoned=poisoned)
 
 
 class PoisonCheck(Method):

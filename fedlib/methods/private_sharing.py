@@ -19,7 +19,8 @@ import numpy as np
 from pydantic import Field
 
 from fedlib import seeds
-from fedlib.methods.shared_set import Copy, SharedSet
+from fedlib.methods.copies import Copy
+from fedlib.methods.shared_set import SharedSet
 
 
 class Private(Copy):

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from fedlib.methods.shared_set import Copy, SharedSet
+from fedlib.methods.copies import Copy
+from fedlib.methods.shared_set import SharedSet
 
 
 class Quantised(Copy):

@@ -2,7 +2,8 @@
 
     G: the first m of one random order of the holdout H in which the classes take turns      (uniform over classes)
 
-So for one seed a smaller G is part of a larger one. A :class:`Copy` turns what was drawn into what is sent.
+So for one seed a smaller G is part of a larger one. :mod:`~fedlib.methods.copies` turns what was drawn into what is
+sent.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 
 from fedlib import seeds
 from fedlib.methods.base import Client
-from fedlib.spec import InputError, Spec
+from fedlib.spec import InputError
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,6 @@ class SharedSet:
     def sample_bytes(self) -> float:
         """Bytes of one sample as sent: its pixel values, and one byte for its label."""
         return float(np.prod(self.x.shape[1:])) * self.bits / 8 + 1
-
-
-class Copy(Spec):
-    """What is sent in place of the images drawn from the holdout."""
-
-    family = {}
-
-    def sources(self, setting: Any, size: int) -> int:
-        """Images to draw from the holdout for `size` shared samples."""
-        return size
-
-    def make(self, setting: Any, drawn: SharedSet, size: int) -> SharedSet:
-        """`size` samples made of those that :meth:`sources` asked for."""
-        raise NotImplementedError
 
 
 def draw(setting: Any, size: int) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""Shared data by need: clients far from the population get more (S4's tiers), and the comparison at equal budget.
+"""Who gets how much of the shared data: all alike, by need (S4's tiers), or all alike at an equal budget.
 
-    share_k = parts[i]     for thresholds[i - 1] <= EMD_k < thresholds[i],    EMD_k = sum_c |p_k(c) - p(c)|
-    equal budget:  share = (1/N) sum_k share_k for every client: as many images are sent in all
+    Alike:        share_k = 1
+    ByEMD:        share_k = parts[i]    for thresholds[i - 1] <= EMD_k < thresholds[i],    EMD_k = sum_c |p_k(c) - p(c)|
+    EqualBudget:  share_k = mean of another policy's shares: as many images are sent in all
 """
 
 from __future__ import annotations
@@ -11,9 +12,25 @@ from typing import Any
 import numpy as np
 from pydantic import Field, SerializeAsAny, model_validator
 
-from fedlib.methods.data_sharing import Policy
 from fedlib.partitions import counts
-from fedlib.spec import InputError
+from fedlib.spec import InputError, Spec
+
+
+class Policy(Spec):
+    """Who gets how much of G."""
+
+    family = {}
+
+    def shares(self, setting: Any) -> np.ndarray:
+        """Part of G for each client, (clients,), each 0 to 1; the paper's alpha multiplies it."""
+        raise NotImplementedError
+
+
+class Alike(Policy):
+    """The same for every client."""
+
+    def shares(self, setting: Any) -> np.ndarray:
+        return np.ones(len(setting.shards))
 
 
 class ByEMD(Policy):

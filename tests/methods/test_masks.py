@@ -5,8 +5,8 @@ import torch
 from examples import BASE, play
 
 from fedlib import federation
-from fedlib.methods import Magma, SkipUpdate, UpdateMask
-from fedlib.methods.masking import blocks
+from fedlib.methods import SkipUpdate, UpdateMask
+from fedlib.methods.masks import blocks
 from fedlib.models import CNN
 
 UNITS = ["tensor", "row", "column", "element"]
@@ -97,65 +97,3 @@ def test_running_statistics_are_not_masked():
     trained = plain.setting.space.trained
     assert torch.equal(masked.w[trained:], plain.w[trained:])
     assert not torch.equal(masked.w[:trained], plain.w[:trained])
-
-
-@pytest.mark.parametrize("optimizer, momentum", [("sgd", 0.0), ("sgd", 0.9), ("rmsprop", 0.0)])
-def test_skip_update_by_hand_with_moments_that_see_every_gradient(quadratics, optimizer, momentum):
-    q = quadratics(h=[2.0], a=[[1.0, -2.0, 3.0, 0.5]], sizes=[10])
-    method, lr, steps = SkipUpdate(p=0.4, unit="element"), 0.05, 6
-    run = q.play(rounds=1, epochs=steps, lr=lr, optimizer=optimizer, momentum=momentum, methods=(method,))
-    w, v, s, dropped = torch.zeros(4), torch.zeros(4), torch.zeros(4), 0
-    for step in range(steps):
-        mask = method.mask(client_of(run.setting), step)
-        dropped += int((mask == 0).sum())
-        g = 2.0 * (w - q.a[0])
-        v, s = momentum * v + g, 0.99 * s + 0.01 * g.square()
-        update = g / (s.sqrt() + 1e-8) if optimizer == "rmsprop" else v
-        w = w - lr * mask / 0.4 * update
-    assert 0 < dropped < 4 * steps
-    torch.testing.assert_close(run.w, w)
-
-
-def test_blocks_dropped_for_the_round_stay_as_received():
-    method = SkipUpdate(unit="row", shared=True, redraw="round")
-    run = play(BASE.but(rounds=1, methods=(method,)))
-    s = run.setting
-    kept = method.mask(client_of(s)) == 1
-    moved = run.w[: s.space.trained] != s.w_init[: s.space.trained]
-    assert not moved[~kept].any() and (~kept).any()
-    # Kept weights move, but for those of ReLUs that see nothing and pixels that are always background.
-    assert moved[kept].float().mean() > 0.5
-
-
-def test_magma_by_hand_over_two_rounds(quadratics):
-    q = quadratics(h=[2.0], a=[[1.0, -2.0, 3.0]], sizes=[10])
-    method, lr, steps = Magma(p=0.6, unit="element", tau=1.5, momentum=0.8), 0.1, 5
-    run = q.play(rounds=2, epochs=steps, lr=lr, methods=(method,))
-    w, mu, s = torch.zeros(3), torch.zeros(3), torch.full((3,), 0.5)
-    for r in (1, 2):
-        for step in range(steps):
-            g = 2.0 * (w - q.a[0])
-            mu = 0.8 * mu + 0.2 * g
-            s = 0.9 * s + 0.1 * torch.sigmoid(torch.sign(mu * g) / 1.5)  # the cosine of single numbers
-            w = w - lr * s * method.mask(client_of(run.setting, round=r), step) * g
-    torch.testing.assert_close(run.w, w)
-
-
-def test_magma_takes_the_cosine_per_block(setting):
-    method, layout = Magma(), setting.space.layout
-    client = client_of(setting)
-    client.state.update(method.client_state(setting.w_init, layout.trained))
-    generator = torch.Generator().manual_seed(1)
-    g1, g2 = torch.randn(2, layout.trained, generator=generator)
-    method.correct(client, g1)
-    method.correct(client, g2)
-    mu = 0.09 * g1 + 0.1 * g2
-    for i, name in enumerate(layout.places):
-        cosines = [
-            1.0,
-            float(torch.cosine_similarity(layout.view(mu, name).flatten(), layout.view(g2, name).flatten(), 0)),
-        ]
-        s = 0.5
-        for cosine in cosines:
-            s = 0.9 * s + 0.1 * float(torch.sigmoid(torch.tensor(cosine / 2)))
-        assert float(client.state["magma_s"][i]) == pytest.approx(s, rel=1e-5)

@@ -6,7 +6,7 @@ from scipy import stats
 
 from fedlib import federation
 from fedlib.experiment import Experiment
-from fedlib.methods import BySize, Ditto, PowerOfChoice, Server
+from fedlib.methods import Ditto, PowerOfChoice, Server
 from fedlib.models import Linear
 from fedlib.partitions import Shards
 from fedlib.spec import InputError
@@ -19,21 +19,6 @@ def server(round=1, sizes=SIZES, per_round=1):
         w=torch.zeros(5), trained=5, clients=len(sizes), sizes=sizes, per_round=per_round, state={}, seed=3,
         round=round, losses=lambda asked: {k: [0.3, 0.1, 0.4, 0.2][k] for k in asked},
     )  # fmt: skip
-
-
-def test_by_size_draws_in_proportion():
-    drawn = [BySize().select(server(r), [0]) for r in range(2000)]
-    counts = np.bincount(np.concatenate(drawn), minlength=4)
-    assert stats.chisquare(counts, 2000 * SIZES / SIZES.sum()).pvalue > 0.001
-    assert stats.chisquare(counts).pvalue < 1e-6
-    assert all(len(set(BySize().select(server(r), [0, 1, 2]))) == 3 for r in range(50))
-
-
-def test_by_size_averages_with_equal_weights(quadratics):
-    q = quadratics(h=[1.0, 3.0], a=[[1.0, 2.0], [-1.0, 0.0]], sizes=[30, 10])
-    run = q.play(rounds=1, lr=0.1, methods=(BySize(),))
-    torch.testing.assert_close(run.w, (0.1 * q.h[:, None] * q.a).mean(0))
-    assert run.series["bytes_up"]["value"] == [2 * (4 * 2 + 4)]
 
 
 def test_power_of_choice_takes_the_largest_losses_of_its_candidates():
