@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
+import torch
 from pydantic import Field, SerializeAsAny
 
+from fedlib import datasets
 from fedlib.measures import Measure
 from fedlib.methods import Method
-from fedlib.models import CNN, Model
+from fedlib.models import CNN, Model, Network
 from fedlib.partitions import Iid, Partition
 from fedlib.schedules import Constant, Schedule
 from fedlib.spec import Spec
@@ -38,7 +41,8 @@ class Experiment(Spec):
     epochs: int = Field(1, ge=1)
     """Local epochs, E."""
     batch_size: int | None = Field(32, ge=1)
-    """Local batch size, B; None: all samples of the client in one batch."""
+    """Local batch size, B; None: all samples of the client in one batch. An epoch's last batch has what is left, and a
+    client of fewer samples takes all of them in one; more than the largest client has is refused."""
     lr: float = Field(0.05, gt=0)
     """Local learning rate, eta, in the first round."""
     schedule: SerializeAsAny[Schedule] = Constant()
@@ -69,6 +73,18 @@ class Experiment(Spec):
         return Experiment(**({name: getattr(self, name) for name in type(self).model_fields} | changes))
 
     @property
+    def outline(self) -> Network:
+        """The network without its weights, in which methods look up the layers whose names they were given."""
+        return _outline(self.model, self.dataset)
+
+    @property
     def cohort(self) -> int:
         """Clients per round, K_c."""
         return min(self.per_round or self.clients, self.clients)
+
+
+@functools.lru_cache(maxsize=16)
+def _outline(model: Model, dataset: str) -> Network:
+    images = datasets.load(dataset)
+    with torch.device("meta"):  # names and shapes only
+        return model.build(images.x_train.shape[1:], len(images.classes))

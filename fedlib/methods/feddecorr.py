@@ -11,7 +11,7 @@ paper's without its diagonal. A batch of one has no correlations, L = 0.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -42,6 +42,10 @@ class FedDecorr(Method):
     """As printed in the paper, or as its code computes it: about the batch size times larger."""
     layer: str | None = None
     """Name of the layer whose output, flattened, is decorrelated; None: the representation z before the classifier."""
+
+    def check(self, experiment: Any) -> None:
+        if self.layer is not None:
+            experiment.outline.layer(self.layer)
 
     def start(self, client: Client) -> None:
         if self.layer is not None:

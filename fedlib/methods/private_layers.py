@@ -9,11 +9,14 @@ client's p_k: look at the clients' own accuracies. Bytes up and down are those o
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from fedlib.methods.base import Client, Method
 from fedlib.methods.train_only import matching
+from fedlib.models import Layout
 from fedlib.spec import InputError
 
 
@@ -30,6 +33,9 @@ class PrivateLayers(Method):
         if (self.private is None) == (self.shared is None):
             raise InputError(f"private = {self.private}, shared = {self.shared} (allowed: exactly one of the two)")
         return self
+
+    def check(self, experiment: Any) -> None:
+        Layout(experiment.outline).select(*(self.private or self.shared))
 
     def mask(self, client: Client) -> Tensor:
         """Which entries of the weights are private."""

@@ -8,6 +8,7 @@ What gradient, momentum and weight decay did to those entries is undone, and the
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from pydantic import Field
 from torch import Tensor
@@ -21,6 +22,9 @@ class TrainOnly(Method):
 
     layers: tuple[str, ...] = Field(("head",), min_length=1)
     """Shell patterns of layer names, for example ("head",) or ("fc*", "head"); ("*",) is everything."""
+
+    def check(self, experiment: Any) -> None:
+        Layout(experiment.outline).select(*self.layers)
 
     def stepped(self, client: Client, before: Tensor) -> None:
         frozen = ~matching(client.space.layout, self.layers)[: len(before)]
