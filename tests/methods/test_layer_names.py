@@ -1,4 +1,4 @@
-"""Whatever is given the names of layers refuses one that the network lacks, before training, with the nearest it has."""
+"""A method refuses the name of a layer that the network lacks, before training, and says the nearest that it has."""
 
 import typing
 
