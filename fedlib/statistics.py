@@ -54,9 +54,29 @@ def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
     return estimate(np.subtract(a, b))
 
 
-def broken_line(x: np.ndarray, level: float, slope: float, bend: float, at: float) -> np.ndarray:
+@dataclass(frozen=True)
+class BrokenLine:
     """Continuous, piecewise linear: level + slope x, steeper by `bend` beyond x = `at`."""
-    return level + slope * x + bend * np.maximum(0, x - at)
+
+    level: float
+    slope: float
+    bend: float
+    at: float
+
+    def __call__(self, x: Sequence[float] | float) -> np.ndarray:
+        x = np.asarray(x, float)
+        return self.level + self.slope * x + self.bend * np.maximum(0, x - self.at)
+
+
+def broken_line(x: Sequence[float], y: Sequence[float]) -> BrokenLine:
+    """The broken line fitted to (x, y) by least squares; needs five points or more."""
+    at = break_point(x, y)
+    design, y = _design(np.asarray(x, float), at), np.asarray(y, float)
+    return BrokenLine(*map(float, np.linalg.lstsq(design, y, rcond=None)[0]), at)
+
+
+def _design(x: np.ndarray, at: float) -> np.ndarray:
+    return np.stack([np.ones_like(x), x, np.maximum(0, x - at)], 1)
 
 
 def break_point(x: Sequence[float], y: Sequence[float]) -> float:
@@ -69,7 +89,7 @@ def break_point(x: Sequence[float], y: Sequence[float]) -> float:
         raise InputError(f"a break point needs at least 5 points, {len(x)} given")
 
     def residual(at: float) -> float:
-        design = np.stack([np.ones_like(x), x, np.maximum(0, x - at)], 1)
+        design = _design(x, at)
         return float(np.sum((y - design @ np.linalg.lstsq(design, y, rcond=None)[0]) ** 2))
 
     grid = np.sort(x)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedlib.spec import InputError
-from fedlib.statistics import break_point, broken_line, difference, estimate, growth
+from fedlib.statistics import BrokenLine, break_point, broken_line, difference, estimate, growth
 
 
 def test_coverage_with_three_seeds():
@@ -43,7 +43,10 @@ LEVELS = np.array([0, 0.36, 0.72, 1.08, 1.44, 1.62, 1.764, 1.8])
 
 @given(st.floats(0.75, 1.6))
 def test_break_point_is_found(at):
-    assert break_point(LEVELS, broken_line(LEVELS, 0.8, -0.02, -0.7, at)) == pytest.approx(at, abs=1e-3)
+    line = BrokenLine(0.8, -0.02, -0.7, at)
+    assert break_point(LEVELS, line(LEVELS)) == pytest.approx(at, abs=1e-3)
+    fitted = broken_line(LEVELS, line(LEVELS))
+    assert fitted([0.1, 1.7]) == pytest.approx(line([0.1, 1.7]), abs=1e-3)
 
 
 def test_break_point_needs_points():
