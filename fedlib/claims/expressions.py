@@ -18,6 +18,7 @@ import numpy as np
 from scipy import stats
 
 from fedlib import statistics
+from fedlib.measures import convergence
 from fedlib.records import Record
 from fedlib.spec import InputError, unknown
 
@@ -104,9 +105,8 @@ def seconds(run: Record) -> float:
 @of_record
 def rounds_to(run: Record, target: float, series: str = "test_accuracy", window: int = 3) -> float:
     """First round whose mean of `window` values reaches `target`; the last one where it never does (a lower bound)."""
-    from fedlib.measures.convergence import rounds_to as reached
-
-    return float(reached(run.rounds(series), run.values(series), target, min(window, len(run.rounds(series)))).round)
+    measured = run.rounds(series)
+    return float(convergence.rounds_to(measured, run.values(series), target, min(window, len(measured))).round)
 
 
 @of_record
@@ -117,9 +117,21 @@ def when(run: Record, series: str, other: str) -> np.ndarray:
 
 
 @of_record
-def chosen(run: Record, by: str = "validation_accuracy", series: str = "test_accuracy") -> float:
-    """Value of a series in the round that the best value of another one chooses, the first where several are best."""
-    return float(run.at(series, int(run.rounds(by)[np.argmax(run.values(by))])))
+def chosen(
+    run: Record, by: str = "validation_accuracy", series: str = "test_accuracy", patience: int | None = None
+) -> float:
+    """Value of a series in the round that the best value of another one chooses, the first where several are best.
+
+    With `patience` only the rounds until training would have stopped, after so many values without a better one.
+    """
+    return float(run.at(series, convergence.best_round(run.rounds(by), run.values(by), patience)))
+
+
+@function
+def chosen_member(family: Family, by: str = "validation_accuracy", series: str = "test_accuracy") -> float:
+    """Value of a series in the member and the round of a family that the best value of another one chooses."""
+    best = max(family.values(), key=lambda run: max(run.values(by)))
+    return float(best.at(series, convergence.best_round(best.rounds(by), best.values(by))))
 
 
 @of_record
@@ -164,11 +176,16 @@ def survival_of_identical(seed: int, clients: int = 10) -> float:
 
 
 @function
-def placement_saving(seed: int, slowest: float, layers: int = 160, devices: int = 64) -> float:
-    """Share of an even split's time that placement by speed saves, simulated: equal layers, devices drawn per seed."""
+def placement_saving(
+    seed: int, slowest: float, layers: int = 160, devices: int = 64, microbatches: int | None = None
+) -> float:
+    """Share of an even split's time that placement by speed saves, simulated: equal layers, devices drawn per seed.
+
+    There are as many micro-batches as devices unless given; with one, no two devices work at once.
+    """
     from fedlib.placement import alike, draw_devices, saving
 
-    return saving(alike(layers), draw_devices(devices, slowest, seed), microbatches=devices)
+    return saving(alike(layers), draw_devices(devices, slowest, seed), microbatches or devices)
 
 
 @function

@@ -1,4 +1,4 @@
-"""Rounds to a target accuracy, from a record's series.
+"""Rounds to a target accuracy and the round to stop at, from a record's series.
 
 The unit in which McMahan et al. 2017 and most papers since compare methods: the first communication round after which
 the test accuracy reaches a target. A single round's accuracy is noisy under non-IID data, so the mean of the last
@@ -32,13 +32,36 @@ def rounds_to(rounds: ArrayLike, values: ArrayLike, target: float, window: int =
     ascend, no value, or a window that is not 1 to m.
     """
     rounds, values = np.asarray(rounds), np.asarray(values, float)
-    if rounds.ndim != 1 or rounds.shape != values.shape or not len(rounds) or (np.diff(rounds) <= 0).any():
-        raise InputError(
-            f"rounds of shape {rounds.shape} and values of shape {values.shape} "
-            "(allowed: two equally long lists of at least one number, rounds ascending)"
-        )
+    _check(rounds, values)
     if not 1 <= window <= len(values):
         raise InputError(f"window = {window} with {len(values)} values (allowed: 1 to {len(values)})")
     means = np.lib.stride_tricks.sliding_window_view(values, window).mean(1)
     hits = np.flatnonzero(means >= target)
     return Reached(int(rounds[window - 1 + hits[0]]), False) if len(hits) else Reached(int(rounds[-1]), True)
+
+
+def best_round(rounds: ArrayLike, values: ArrayLike, patience: int | None = None) -> int:
+    """The one of `rounds` (m,), ascending, whose value (m,) is the largest; the first where several are.
+
+    With `patience` only the rounds until training is stopped count: until so many evaluations in a row were not better
+    than the best before them. Raises :class:`InputError` as :func:`rounds_to` does, and for a patience below 1.
+    """
+    rounds, values = np.asarray(rounds), np.asarray(values, float)
+    _check(rounds, values)
+    if patience is not None and patience < 1:
+        raise InputError(f"patience = {patience} (allowed: 1 or more, or None)")
+    best = 0
+    for i in range(len(values)):
+        if patience is not None and i - best > patience:
+            break
+        if values[i] > values[best]:
+            best = i
+    return int(rounds[best])
+
+
+def _check(rounds: np.ndarray, values: np.ndarray) -> None:
+    if rounds.ndim != 1 or rounds.shape != values.shape or not len(rounds) or (np.diff(rounds) <= 0).any():
+        raise InputError(
+            f"rounds of shape {rounds.shape} and values of shape {values.shape} "
+            "(allowed: two equally long lists of at least one number, rounds ascending)"
+        )

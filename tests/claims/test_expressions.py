@@ -21,6 +21,10 @@ A = record(
 )
 B = record([0.2, 0.2, 0.2, 0.2])
 LEVELS = Family({level: record([0.8 - 0.3 * level] * 3) for level in (0.0, 0.5, 1.0)})
+TRIED = Family({
+    0.1: record([0.4, 0.3, 0.2, 0.5], validation_accuracy=[0.3, 0.2, 0.1, 0.6]),
+    0.2: record([0.6, 0.7, 0.8, 0.6], validation_accuracy=[0.5, 0.7, 0.6, 0.7]),
+})  # fmt: skip
 
 
 @pytest.mark.parametrize("expression, value", [
@@ -32,6 +36,11 @@ LEVELS = Family({level: record([0.8 - 0.3 * level] * 3) for level in (0.0, 0.5, 
     ("mean(over(a, 'test_accuracy') < 0.45)", 0.5),
     ("rounds_to(a, 0.5, window=1)", 3.0),
     ("rounds_to(b, 0.5)", 4.0),
+    ("chosen(tried)[0]", 0.5),
+    ("chosen(tried, patience=1)[0]", 0.4),
+    ('chosen(tried, by="test_accuracy")[1]', 0.8),
+    ("chosen_member(tried)", 0.7),
+    ('chosen_member(tried, by="test_accuracy")', 0.8),
     ("seconds(a)", 2.5),
     ("slope(field(levels), final(levels))", -0.3),
     ("rank_correlation(field(levels), final(levels))", -1.0),
@@ -40,7 +49,7 @@ LEVELS = Family({level: record([0.8 - 0.3 * level] * 3) for level in (0.0, 0.5, 
     ('column(over(a, "layers"), 1)[2]', 5.0),
 ])  # fmt: skip
 def test_values(expression, value):
-    values = {"a": A, "b": B, "levels": LEVELS}
+    values = {"a": A, "b": B, "levels": LEVELS, "tried": TRIED}
     assert evaluate(expression, values) == pytest.approx(value)
 
 
@@ -112,3 +121,10 @@ def test_a_device_tiers_accuracy_is_the_mean_of_its_own_clients():
     assert evaluate("tier_accuracy(run, 0)", {"run": run}) == pytest.approx(0.8)
     with pytest.raises(InputError, match="no device tiers"):
         evaluate("tier_accuracy(run, 0)", {"run": A})
+
+
+def test_placement_saves_less_where_one_device_works_at_a_time():
+    calls = ("placement_saving(seed, 4)", "placement_saving(seed, 4, microbatches=1)")
+    pipelined, one_by_one = (evaluate(call, {"seed": 0}) for call in calls)
+    assert 0 < one_by_one < pipelined < 1
+    assert abs(evaluate("placement_saving(seed, 1)", {"seed": 0})) < 0.02  # devices alike: an even split is as good
