@@ -17,7 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from IPython.display import HTML, display
+from IPython.display import HTML, Markdown, display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -106,6 +106,20 @@ def table(frame: pd.DataFrame, caption: str) -> None:
     """Display a table with its caption; the cells are shown as they are."""
     body = frame.to_html(index=False, border=0, classes="result", escape=True, justify="left")
     display(HTML(f'<div class="scroll">{body.replace(">", f"><caption>{html.escape(caption)}</caption>", 1)}</div>'))
+
+
+def at_length(records: Iterable[Record], words: str, gradients: float, options: str) -> None:
+    """Say what as many runs as `records`, of so many sample gradients each, would take at the pace of these.
+
+    `words` say which length that is, `options` what ``fedlib run`` needs for it.
+    """
+    records = list(records)
+    pace = sum(r.provenance["seconds"] for r in records) / sum(sum(r.values("gradients")) for r in records)
+    hours = len(records) * gradients * pace / 3600
+    display(Markdown(
+        f"**At the paper's length**, {words}, the {len(records)} runs of this page would take about {hours:,.0f} hours "
+        f"of one core by the pace of these runs, with the network used here:\n\n```bash\nfedlib run {options}\n```"
+    ))
 
 
 def experiments(records: Sequence[Record]) -> str:

@@ -65,3 +65,11 @@ def test_a_stale_record_is_marked():
 def test_a_table_shows_its_cells_as_text(shown):
     plots.table(pd.DataFrame({"a": ["<b>1</b>"]}), "caption & more")
     assert "&lt;b&gt;" in shown[0] and "<caption>caption &amp; more</caption>" in shown[0]
+
+
+def test_hours_at_another_length_are_by_the_pace_of_the_runs(shown):
+    one = Record(Experiment(), {"gradients": {"round": [1, 2], "value": [500, 700]}}, {"seconds": 12.0})
+    plots.at_length([one, one], "3 rounds", 720_000, "chapter -p rounds=3")
+    (text,) = shown
+    # 12 s for 1,200 gradients: two runs of 720,000 take 14,400 s.
+    assert "the 2 runs" in text and "about 4 hours" in text and "fedlib run chapter -p rounds=3" in text
