@@ -227,30 +227,32 @@ def _show_record(record: Record) -> None:
 
 
 @app.command()
-def methods(name: Annotated[str, typer.Argument(help="Show this method's formula and parameters.")] = "") -> None:
-    """List the federated methods, or show one."""
-    import inspect
-
+def methods(
+    name: Annotated[str, typer.Argument(help="Show the formula, source and parameters of this one.")] = "",
+) -> None:
+    """List the federated methods and their parts, or show one."""
+    from fedlib import reference
     from fedlib.methods import Method
     from fedlib.spec import unknown
 
+    known = {**dict(sorted(Method.family.items())), **reference.parts()}
     if not name:
         table = Table("method", "what it does", "parameters", box=None)
-        for key, method in sorted(Method.family.items()):
-            purpose = inspect.getdoc(method).splitlines()[0]
-            table.add_row(key, escape(purpose), ", ".join(method.model_fields))
+        for key, part in known.items():
+            table.add_row(key, escape(reference.purpose(part)), ", ".join(part.model_fields))
         _show(table)
         return
-    if name not in Method.family:
-        raise unknown("method", name, Method.family)
-    method = Method.family[name]
-    _show(f"[bold]{name}[/bold], {method.__module__.replace('.', '/')}.py\n\n{escape(inspect.getdoc(method))}\n")
-    if method.model_fields:
+    if name not in known:
+        raise unknown("method", name, known)
+    entry = reference.entry(known[name])
+    _show(f"[bold]{name}[/bold], {entry.file}\n\n{escape(entry.purpose)}\n\n{escape(entry.formula)}\n")
+    if entry.fields:
         table = Table("parameter", "default", "what it is", box=None)
-        for key, field in method.model_fields.items():
-            default = "required" if field.is_required() else repr(field.default)
-            table.add_row(key, escape(default), escape(field.description or ""))
+        for field in entry.fields:
+            table.add_row(field["field"], escape(field["default"]), escape(field["meaning"]))
         _show(table)
+    if entry.chapters:
+        _show(f"\nUsed in: {', '.join(entry.chapters)}")
 
 
 @app.command("claims")

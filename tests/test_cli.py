@@ -136,6 +136,9 @@ def test_a_damaged_record_is_named_and_the_others_are_listed(checkout):
 def test_methods_are_listed_and_shown():
     assert "FedAvg" in fedlib("methods").stdout
     assert "fedlib/methods/fedavg.py" in fedlib("methods", "FedAvg").stdout
+    scaffold = fedlib("methods", "SCAFFOLD").stdout
+    assert "Algorithm 1" in scaffold and "y <- y - eta_l (g_i(y) - c_i + c)" in scaffold and "eta_g" in scaffold
+    assert "ByEMD" in fedlib("methods").stdout and "thresholds" in fedlib("methods", "ByEMD").stdout
     result = fedlib("methods", "FedAgv")
     assert result.exit_code == 2 and "did you mean 'FedAvg'" in result.stderr
 

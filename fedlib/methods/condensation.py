@@ -5,7 +5,8 @@
 
 for each of `iterations` fresh networks theta_0: `outer` times, a step on S_c for every class c, then `inner` epochs of
 training theta on S. The network is the experiment's own (the paper has a ConvNet of 3 x 128 filters). Departures: S is
-kept within the pixel range after each step, for it is sent as 8-bit images. The result is kept in the cache.
+kept within the pixel range after each step, for it is sent as 8-bit images. The result is kept in the cache, and a run
+does not count its gradients: `iterations` x `outer` times those of `batch` drawn and all shared images of each class.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ def distance(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> Tensor:
 class Condensed(Copy):
     """Few synthetic images whose gradients are those of many real ones."""
 
-    pool: int = Field(250, ge=1)
+    pool: int = Field(250, ge=1, examples=[20])
     """Images of each class drawn from the holdout and condensed, |T_c|; the paper has the whole training set."""
     batch: int = Field(256, ge=1)
     """Real images of a class in one step; paper 256."""
-    iterations: int = Field(200, ge=1)
+    iterations: int = Field(200, ge=1, examples=[5])
     """Fresh networks; paper 1000."""
     outer: int = Field(1, ge=1)
     """Steps on S per network; paper 1, 10 and 50 for 1, 10 and 50 images a class. The cost grows in proportion."""

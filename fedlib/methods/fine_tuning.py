@@ -9,6 +9,7 @@ training samples is set aside, and v_k is what had the least loss on them, w its
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +43,9 @@ class FineTuning(Method):
         if self.steps is not None and self.held_back:
             raise InputError(f"steps = {self.steps} with held_back = {self.held_back:g} (allowed: one of the two)")
         return self
+
+    def check(self, experiment: Any) -> None:
+        TrainOnly(layers=self.layers).check(experiment)
 
     def personal(self, client: Client) -> None:
         w, tuned = client.w.clone(), matching(client.space.layout, self.layers)
