@@ -148,6 +148,22 @@ def tier_accuracy(run: Record, tier: int, count: int = 3) -> float:
 
 
 @function
+def halves(sizes: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Mean of the clients' values over the smaller half of the clients (first) and over the larger half."""
+    from fedlib.measures.fairness import halves as by_size
+
+    return by_size(sizes, values)
+
+
+@function
+def worst_by_chance(accuracy: np.ndarray, images: np.ndarray) -> float:
+    """Mean less worst tenth that clients served alike would show, their accuracies measured on so many images."""
+    from fedlib.measures.fairness import worst_by_chance as expected
+
+    return expected(accuracy, images)
+
+
+@function
 def decay(spectrum: np.ndarray, k: int) -> float:
     """log(sigma_1 / sigma_k) of singular values in descending order; those below 1e-7 sigma_1 count as that."""
     return float(np.log(spectrum[0] / max(spectrum[k - 1], 1e-7 * spectrum[0])))

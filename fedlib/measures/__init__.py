@@ -4,6 +4,7 @@ from fedlib.measures.base import Measure, Values
 from fedlib.measures.client_trace import ClientTrace
 from fedlib.measures.drift import Drift
 from fedlib.measures.fairness import PerClient
+from fedlib.measures.fine_tuning_curve import FineTuningCurve
 from fedlib.measures.flatness import Flatness
 from fedlib.measures.forgetting import Forgetting
 from fedlib.measures.masking_penalty import MaskingPenalty
@@ -13,6 +14,6 @@ from fedlib.measures.survival import Survival
 from fedlib.measures.weight_divergence import WeightDivergence
 
 __all__ = [
-    "ClientTrace", "Drift", "Flatness", "Forgetting", "MaskingPenalty", "Measure", "PerClient", "PoisonDetection",
-    "Spectrum", "Survival", "Values", "WeightDivergence",
+    "ClientTrace", "Drift", "FineTuningCurve", "Flatness", "Forgetting", "MaskingPenalty", "Measure", "PerClient",
+    "PoisonDetection", "Spectrum", "Survival", "Values", "WeightDivergence",
 ]  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedlib import seeds
 from fedlib.measures.base import Measure, Values
 from fedlib.methods.base import Server
 from fedlib.spec import InputError
@@ -34,12 +35,36 @@ def worst_decile(values: np.ndarray) -> float:
     return float(np.sort(values)[: -(-len(values) // 10)].mean())
 
 
+def worst_by_chance(accuracy: np.ndarray, images: np.ndarray, draws: int = 2000) -> float:
+    """How far the worst decile would lie below the mean if all clients were served alike, expected.
+
+    The lowest of noisy numbers lie below their mean whatever they stand for. Client k's accuracy is drawn as the share
+    of `images`[k] coins, each with the clients' mean accuracy.
+    """
+    accuracy, images = np.asarray(accuracy, float), np.asarray(images, np.float64).astype(np.int64)
+    shares = seeds.numpy(0, "worst decile by chance").binomial(images, accuracy.mean(), (draws, len(images))) / images
+    return float(np.mean([row.mean() - worst_decile(row) for row in shares]))
+
+
+def halves(sizes: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Mean of the clients' values over the smaller half of the clients and over the larger half, (2,).
+
+    A middle client counts to the larger half, and so does the later of two of equal size.
+    """
+    order = np.argsort(np.asarray(sizes), kind="stable")
+    values = np.asarray(values, float)[order]
+    if len(values) < 2:
+        raise InputError(f"{len(values)} client (allowed: at least two, to have a smaller and a larger half)")
+    return np.array([values[: len(values) // 2].mean(), values[len(values) // 2 :].mean()])
+
+
 class PerClient(Measure):
     """Accuracy of every client's model, and its spread over the clients.
 
     Series: ``client_accuracy`` and ``client_loss`` (lists by client), ``client_sizes`` (their training samples),
-    ``client_accuracy_mean``, ``_std``, ``_worst_decile``, ``_jain``, and ``client_gradients``, the sample gradients
-    that making all these models personal took. With ``images = "all"`` the names begin with ``all_client_``.
+    ``client_test_images`` (the images that each accuracy stands on), ``client_accuracy_mean``, ``_std``,
+    ``_worst_decile``, ``_jain``, and ``client_gradients``, the sample gradients that making all these models personal
+    took. With ``images = "all"`` the names begin with ``all_client_``.
     """
 
     images: Literal["own", "all"] = "own"
@@ -52,6 +77,7 @@ class PerClient(Measure):
             "accuracy": accuracy.tolist(),
             "loss": [score.loss / score.images for score in scores],
             "sizes": server.sizes.tolist(),
+            "test_images": [score.images for score in scores],
             "accuracy_mean": float(accuracy.mean()),
             "accuracy_std": float(accuracy.std()),
             "accuracy_worst_decile": worst_decile(accuracy),

@@ -48,30 +48,31 @@ class FineTuning(Method):
         TrainOnly(layers=self.layers).check(experiment)
 
     def personal(self, client: Client) -> None:
-        w, tuned = client.w.clone(), matching(client.space.layout, self.layers)
+        w = client.w.clone()
         rng = seeds.numpy(client.seed, "held back", client.round, client.index)
         aside = max(1, round(self.held_back * client.n)) if self.held_back else 0
         watched, own = torch.from_numpy(rng.permutation(client.n)).tensor_split([aside])
         if not len(own):
             return
         learner = replace(client, x=client.x[own], y=client.y[own], lr=self.lr or client.lr, max_steps=self.steps)
-
-        def train(v: Tensor, epochs: int, purpose: str) -> Tensor:
-            v = learner.train_copy(v, (TrainOnly(layers=self.layers),), purpose, epochs)
-            return torch.where(tuned, v, w)  # running statistics too
-
         if self.held_back:
             v, best, least, waited = w, w, loss(client, w, watched), 0
             for epoch in range(self.epochs):
-                v = train(v, 1, f"fine-tuning {epoch}")
+                v = tune(learner, v, self.layers, 1, f"fine-tuning {epoch}")
                 new = loss(client, v, watched)
                 best, least, waited = (v, new, 0) if new < least else (best, least, waited + 1)
                 if waited == self.patience:
                     break
         else:
-            best = train(w, self.epochs, "fine-tuning")
+            best = tune(learner, w, self.layers, self.epochs, "fine-tuning")
         client.gradients = learner.gradients
         client.w.copy_(best)
+
+
+def tune(client: Client, w: Tensor, layers: tuple[str, ...], epochs: int, purpose: str) -> Tensor:
+    """Weights after some local epochs from `w` in which only these layers change; `purpose` keys the batches."""
+    trained = client.train_copy(w, (TrainOnly(layers=layers),), purpose, epochs)
+    return torch.where(matching(client.space.layout, layers), trained, w)  # the others' running statistics too
 
 
 @torch.no_grad()

@@ -47,6 +47,8 @@ TRIED = Family({
     ("interpolate(0.25, field(levels), final(levels))", 0.725),
     ("min(steps([final(a), final(b)]))", 0.3),
     ('column(over(a, "layers"), 1)[2]', 5.0),
+    ("halves(field(levels), final(levels))[0] - halves(field(levels), final(levels))[1]", 0.225),
+    ("worst_by_chance(1 + 0 * field(levels), 4 + field(levels))", 0.0),
 ])  # fmt: skip
 def test_values(expression, value):
     values = {"a": A, "b": B, "levels": LEVELS, "tried": TRIED}

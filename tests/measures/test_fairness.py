@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from fedlib import federation
 from fedlib.experiment import Experiment
 from fedlib.measures import PerClient
-from fedlib.measures.fairness import jain, worst_decile
+from fedlib.measures.fairness import halves, jain, worst_by_chance, worst_decile
 from fedlib.methods import FineTuning
 from fedlib.models import CNN
 from fedlib.partitions import Dirichlet
@@ -40,6 +40,23 @@ def test_worst_decile():
     assert worst_decile(np.arange(20.0)[::-1]) == 0.5
     assert worst_decile(np.arange(21.0)) == 1  # ceil(2.1) = 3 of them
     assert worst_decile(np.array([0.7])) == 0.7
+
+
+def test_halves_by_size():
+    assert halves([5, 1, 3, 9], [0.5, 0.1, 0.3, 0.9]).tolist() == pytest.approx([0.2, 0.7])
+    assert halves([1, 2, 3], [1.0, 2.0, 4.0]).tolist() == [1, 3]  # the middle one is of the larger half
+    assert halves([2, 2], [0.0, 1.0]).tolist() == [0, 1]
+    with pytest.raises(InputError, match="at least two"):
+        halves([1], [0.5])
+
+
+def test_the_worst_decile_by_chance():
+    """Ten clients with one coin each, heads half of the time: the mean less the minimum is 1/2 but for all alike."""
+    assert worst_by_chance([0.5] * 10, [1] * 10) == pytest.approx(0.5, abs=0.02)
+    assert worst_by_chance([0.0, 1.0] * 5, [10**8] * 10) < 1e-3  # with many images nothing is left to chance
+    assert worst_by_chance([1.0] * 10, [5] * 10) == 0
+    few, many = (worst_by_chance([0.8] * 20, [n] * 20) for n in (20, 500))
+    assert few > 2 * many > 0
 
 
 def last(run, name):
