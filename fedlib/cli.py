@@ -14,7 +14,8 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from fedlib.records import Record
+    from fedlib.records import Record, Store
+    from fedlib.watch import Watched
 
 INPUT_ERROR = 2
 FAILED = 1
@@ -353,6 +354,58 @@ def diff(
         sides = ("" if e is None else f"{e}, {e.n} seed{'s' * (e.n != 1)}" for e in (pair.a, pair.b))
         table.add_row(escape(pair.setting), *map(escape, sides), words[pair.overlap])
     _show(table)
+
+
+@app.command()
+def show(
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="Id or file; without it, the runs under way.")] = "",
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a page with figures.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Follow a run under way until it ends; Ctrl-C leaves.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="Train it again with a trace of its clients first.")] = False,
+) -> None:
+    """What each client of a run did, with the signs of drift, starvation and forgetting; also while it trains."""
+    from fedlib import progress, sweep, watch
+    from fedlib.records import Store, write
+    from fedlib.spec import InputError
+
+    store = Store()
+    if not record:
+        if html or live or trace:
+            raise InputError("--html, --live and --trace go with a record (allowed: an id or a file)")
+        _show(watch.listing(watch.under_way(store)))
+        return
+    seen = watch.find(record, store)
+    if trace:
+        traced = watch.with_trace(seen.experiment)
+        with progress.shown(f"run {traced.id}"):
+            sweep.sweep([traced], store)
+        seen = watch.now_of(traced, store)
+    if live:
+        seen = _follow(seen, store)
+    else:
+        _show(watch.report(seen))
+    if html is not None:
+        from fedlib import watch_page
+
+        write(html, watch_page.page(seen).encode())
+        print(_relative(html))
+
+
+def _follow(seen: Watched, store: Store) -> Watched:
+    """Show a run again and again until it ends or the reader has seen enough."""
+    from rich.live import Live
+
+    from fedlib import watch
+
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    with Live(watch.report(seen), console=console, auto_refresh=False) as screen:
+        try:
+            for now in watch.follow(seen, store):
+                seen = now
+                screen.update(watch.report(seen), refresh=True)
+        except KeyboardInterrupt:
+            pass  # the reader leaves; the run goes on
+    return seen
 
 
 @app.command()

@@ -243,7 +243,7 @@ class Store:
 
     def save_state(self, experiment: Experiment, state: dict[str, Any]) -> None:
         """Store what an unfinished run goes on from."""
-        write(self._state(experiment), serialised(state))
+        write(self._state(experiment), serialised(state | {"experiment": experiment.to_dict()}))
 
     def load_state(self, experiment: Experiment) -> dict[str, Any] | None:
         """What a killed run left, or None when it left nothing that can be read: it then starts afresh."""
@@ -255,11 +255,36 @@ class Store:
         except Exception:  # torch names no common error for a damaged file
             path.unlink(missing_ok=True)
             return None
+        state.pop("experiment", None)
         return state if state.pop("numerics", None) == NUMERICS else None
 
     def drop_state(self, experiment: Experiment) -> None:
         """Forget an unfinished run, which is finished now."""
         self._state(experiment).unlink(missing_ok=True)
+
+    def unfinished(self) -> list[Path]:
+        """The states of unfinished runs, by name the experiments' ids."""
+        return sorted((self.cache / "runs").glob("*.pt"))
+
+    def peek(self, path: Path) -> tuple[Experiment, dict[str, Any]] | None:
+        """What an unfinished run is and what it has stored, to look at while it goes on; its weights are not read.
+
+        None where the state is gone, or is that of another version of the code.
+        """
+        try:
+            state = torch.load(path, weights_only=True, mmap=True)
+            return (Experiment.from_dict(state["experiment"]), state) if state["numerics"] == NUMERICS else None
+        except Exception:  # torch names no common error; the run itself says what is wrong with a damaged one
+            return None
+
+    def trained_now(self, experiment: Experiment) -> bool:
+        """Whether a process works on the experiment at this moment."""
+        lock = FileLock(self.cache / "runs" / f"{experiment.id}.lock")
+        try:
+            with lock.acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
 
     # -- weights by round, for measures that compare two runs
 
@@ -284,8 +309,10 @@ def commit() -> str:
         return "unknown"
 
 
-def provenance(experiment: Experiment, fingerprint: str, seconds: float, workers: int, threads: int) -> dict[str, Any]:
-    """Where a record comes from: code, data, machine, time."""
+def provenance(
+    experiment: Experiment, fingerprint: str, seconds: float, workers: int, threads: int, device: str = "cpu"
+) -> dict[str, Any]:
+    """Where a record comes from: code, data, machine, time. `device` is where its clients were trained."""
     names = ("torch", "torchvision", "numpy")
     return {
         "numerics": NUMERICS,
@@ -299,7 +326,7 @@ def provenance(experiment: Experiment, fingerprint: str, seconds: float, workers
         "workers": workers,
         "threads": threads,
         "machine": f"{platform.system()} {platform.machine()}, {processor()}",
-        "device": "cpu",
+        "device": device,
     }
 
 
