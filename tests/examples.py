@@ -6,8 +6,10 @@ from fedlib import federation
 from fedlib.experiment import Experiment
 from fedlib.methods import (
     SCAFFOLD,
+    ByEMD,
     Curriculum,
     DataSharing,
+    EqualBudget,
     FedAvgM,
     FedCurv,
     FedDecorr,
@@ -16,12 +18,15 @@ from fedlib.methods import (
     FedProx,
     FedRep,
     FineTuning,
+    LabelFlips,
     LGFedAvg,
     NumberFormats,
     PerFedAvg,
     PoisonCheck,
     PowerOfChoice,
+    Private,
     PrivateLayers,
+    Quantised,
     SkipUpdate,
     StepBudget,
     UpdateMask,
@@ -29,6 +34,7 @@ from fedlib.methods import (
 )
 from fedlib.models import CNN, Linear
 from fedlib.partitions import Dirichlet, Shards
+from fedlib.schedules import Cosine, Exponential, Step
 
 BASE = Experiment(
     train_images=600, holdout=100, clients=5, per_round=3, partition=Dirichlet(alpha=0.5), rounds=10, batch_size=20,
@@ -48,6 +54,16 @@ CASES: dict[str, dict] = {
     # Without normalisation the official scaling at 0.1 magnifies rounding errors a thousandfold in every round.
     "FedDecorr": {"methods": (FedDecorr(beta=0.01),), "model": CNN(channels=(4, 8), dense=(), norm="group")},
     "FedDecorr-paper": {"methods": (FedDecorr(scaling="paper", layer="fc1", beta=1.0),)},
+    "DataSharing-copies": {
+        "methods": (DataSharing(beta=0.1, alpha=0.5, warm_up=1, copies=(LabelFlips(), Quantised())),),
+        "schedule": Step(),
+    },
+    "DataSharing-private": {
+        "methods": (DataSharing(beta=0.1, copies=(Private(epsilon=30.0),), policy=ByEMD()),), "schedule": Cosine(),
+    },
+    "DataSharing-budget": {
+        "methods": (DataSharing(beta=0.1, policy=EqualBudget()),), "schedule": Exponential(decay=0.9),
+    },
     "FedProx": {"methods": (FedProx(mu=1.0),)},
     "FedNova-momentum-proximal": {"methods": (FedProx(mu=0.1), FedNova()), "momentum": 0.9, "lr": 0.01},
     "SkipUpdate-rmsprop": {"methods": (SkipUpdate(unit="row"),), "optimizer": "rmsprop", "lr": 0.001},

@@ -79,6 +79,22 @@ def test_updates_are_weighted_by_samples():
     assert torch.allclose(run.w, whole.w, atol=1e-6)
 
 
+def test_running_statistics_are_averaged_by_samples_and_the_counter_is_left_alone():
+    model, skewed = CNN(channels=(4, 4), dense=(), norm="batch"), QuantitySkew(ratio=10.0)
+    e = Experiment(train_images=200, clients=3, batch_size=20, rounds=1, lr=0.1, model=model, partition=skewed)
+    run, s = play(e), federation.setting(e)
+    trained, ends = s.space.trained, []
+    for k in range(3):
+        client = federation.new_client(s, k, 1, s.w_init, {}, {}, e.lr)
+        client.fit(client, methods=())
+        ends.append(client.w[trained:].clone())
+    mean = torch.tensor(s.sizes / s.sizes.sum(), dtype=torch.float32) @ torch.stack(ends)
+    torch.testing.assert_close(run.w[trained:], mean)
+    assert len(mean) == 2 * (4 + 4) and not torch.allclose(mean, torch.stack(ends).mean(0), rtol=1e-2)
+    counters = [b for name, b in s.space.network.named_buffers() if name.endswith("num_batches_tracked")]
+    assert len(counters) == 2 and not any(counters) and all(c.dtype == torch.int64 for c in counters)
+
+
 def test_batches_are_a_permutation_and_keyed():
     from types import SimpleNamespace
 

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from examples import experiments, play
 
+from fedlib import reference
 from fedlib.experiment import NUMERICS, Experiment
+from fedlib.methods import published
 from fedlib.records import TRACE
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -47,6 +49,15 @@ def test_the_numbers_have_not_changed(name):
         for r, (value, stored) in enumerate(zip(now[series], golden[series], strict=True), 1):
             close = pytest.approx(stored, rel=TIGHT if r <= EARLY else LOOSE)
             assert value == close, f"{name} computes another {series} in round {r}: {REMAKE}"
+
+
+def test_every_method_and_part_has_ten_rounds_on_digits():
+    assert all(e.rounds == 10 and e.dataset == "digits" for e in CASES.values())
+    pinned = {type(method).__name__ for e in CASES.values() for method in e.methods}
+    assert pinned == set(published())
+    written = json.dumps([e.to_dict() for e in CASES.values()])
+    # What condensation gives is kept in the cache, where a change of its numbers would not be seen.
+    assert {name for name in reference.parts() if f'"name": "{name}"' not in written} == {"Condensed"}
 
 
 def test_no_trajectory_without_its_case():
