@@ -53,7 +53,7 @@ class Step(Schedule):
     """Rate times `decay` at each milestone, given as fractions of all rounds (Wang et al. 2020: at 50 % and 75 %)."""
 
     decay: float = Field(0.1, gt=0, le=1)
-    """Factor at each milestone."""
+    """Factor at each milestone; 0.1 is usual."""
     milestones: tuple[float, ...] = (0.5, 0.75)
     """Fractions of the rounds after which the rate drops."""
 

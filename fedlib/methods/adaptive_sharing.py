@@ -28,7 +28,7 @@ class AdaptiveSharing(DataSharing):
     """Data sharing with as much of G in each round as the measured shift asks for; `beta` is the most."""
 
     floor: float = Field(0.2, ge=0, le=1)
-    """Part of G_k used when no shift is measured."""
+    """Part of G_k used when no shift is measured; 0 shares nothing in calm rounds."""
     gain: float = Field(2.0, ge=0)
     """Further part per unit of shift (a difference of accuracies, 0 to 1); 0 is fixed sharing of floor x beta."""
 

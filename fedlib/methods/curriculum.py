@@ -22,7 +22,7 @@ class Curriculum(Method):
     shares: Shares = (0.5, 0.5)
     """Share of the clients in each device tier, strongest first."""
     join: tuple[PositiveInt, ...] = (1, 11)
-    """First round of each tier; the earliest is 1."""
+    """First round of each tier; the earliest is 1. What a tier alone holds is not learnt before it joins."""
 
     @model_validator(mode="after")
     def _somebody_starts(self) -> Curriculum:

@@ -34,7 +34,7 @@ class DataSharing(Method):
     warm_up: int = Field(0, ge=0)
     """Epochs of training on G before round 1: none in the paper's experiment a, to about .60 accuracy in b."""
     policy: SerializeAsAny[Policy] = Alike()
-    """Who gets how much."""
+    """Who gets how much: all alike as in the paper, or the one-sided clients more (ByEMD)."""
     copies: tuple[SerializeAsAny[Copy], ...] = ()
     """What is made of the images before they are sent, one after the other; () sends them as they are."""
 

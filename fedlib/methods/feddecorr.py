@@ -39,7 +39,8 @@ class FedDecorr(Method):
     """Weight of the term, beta; the authors' scripts take 0.1 (CIFAR-10, TinyImageNet) and 0.05 (CIFAR-100) in the
     official scaling. Without BatchNorm such weights can harm; 0 is FedAvg."""
     scaling: Literal["paper", "official"] = "official"
-    """As printed in the paper, or as its code computes it: about the batch size times larger."""
+    """As printed in the paper, or as its code computes it: about the batch size times larger. The authors' values of
+    beta belong to the code's."""
     layer: str | None = None
     """Name of the layer whose output, flattened, is decorrelated; None: the representation z before the classifier."""
 

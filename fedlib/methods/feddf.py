@@ -29,9 +29,9 @@ class FedDF(Method):
     """Distillation steps in each round. The paper takes up to 10,000, and stops after 1,000 without improvement on a
     labelled validation set, which is not assumed here."""
     batch_size: int = Field(128, ge=1)
-    """Unlabelled images in a step."""
+    """Unlabelled images in a step; the paper's 128."""
     lr: float = Field(0.001, gt=0)
-    """First learning rate of Adam, eta; it falls to zero along a cosine."""
+    """First learning rate of Adam, eta, as in the paper; it falls to zero along a cosine."""
 
     def check(self, experiment: Any) -> None:
         if not experiment.holdout:

@@ -21,7 +21,7 @@ class LabelFlips(Copy):
     """The attack: wrong labels on part of the shared samples."""
 
     fraction: float = Field(0.2, ge=0, le=1)
-    """Part of G with wrong labels."""
+    """Part of G with wrong labels; at 1 - 1 / C the labels say nothing any more."""
 
     def make(self, setting: Any, drawn: SharedSet, size: int) -> SharedSet:
         rng, y, poisoned = seeds.numpy(setting.experiment.seed, "label flips"), drawn.y.copy(), drawn.poisoned.copy()

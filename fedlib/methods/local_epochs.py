@@ -20,7 +20,7 @@ class LocalEpochs(Method):
     low: int = Field(2, ge=1)
     """Fewest epochs. The paper uses U(2, 5)."""
     high: int = Field(5, ge=1)
-    """Most epochs."""
+    """Most epochs. The further above `low`, the more FedAvg's objective is biased."""
 
     @model_validator(mode="after")
     def _ordered(self) -> LocalEpochs:

@@ -48,9 +48,10 @@ class Mask(Spec):
     p: float = Field(0.5, gt=0, le=1)
     """Probability p that a block's update is kept; both papers take 0.5, and 1 masks nothing."""
     unit: Unit = "tensor"
-    """What is kept or dropped as one block: a parameter tensor, one of its rows or columns, or a single weight."""
+    """What is kept or dropped as one block: a parameter tensor, one of its rows or columns, or a single weight. Tensors
+    are the papers' blocks; Joo et al. found the finer ones hardly better (Table A2)."""
     shared: bool = False
-    """The same masks for all clients of a round, instead of independent ones."""
+    """The same masks for all clients of a round, instead of independent ones, whose penalty averaging divides by K."""
 
     def mask(self, client: Client, step: int = 0) -> Tensor:
         """1 where the update is kept and 0 elsewhere, (trained,); `step` tells a round's masks apart."""

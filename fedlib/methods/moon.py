@@ -27,7 +27,7 @@ class MOON(Method):
     mu: float = Field(1.0, ge=0)
     """Weight of the term, mu. Best in the paper: 5 on CIFAR-10, 1 on CIFAR-100 and TinyImageNet; 0 is FedAvg."""
     tau: float = Field(0.5, gt=0)
-    """Temperature, tau. FedDecorr's code of MOON never divides by it, which is tau = 1."""
+    """Temperature, tau, 0.5 in the paper. FedDecorr's code of MOON never divides by it, which is tau = 1."""
 
     def client_state(self, w: Tensor, trained: int) -> State:
         return {"moon_previous": w.clone()}

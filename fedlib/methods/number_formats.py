@@ -28,7 +28,7 @@ class NumberFormats(Method):
     shares: Shares = (0.5, 0.5)
     """Share of the clients in each device tier, strongest first."""
     formats: tuple[Literal["fp32", "bf16", "int8"], ...] = ("fp32", "int8")
-    """Number format of each tier."""
+    """Number format of each tier: bf16 keeps 8 significant bits of a weight, int8 255 levels of a tensor."""
 
     @model_validator(mode="after")
     def _one_each(self) -> NumberFormats:

@@ -36,7 +36,8 @@ class PerFedAvg(Method):
     """Half width of the difference, delta. At ReLU's kinks the difference of a few samples' gradients jumps by
     1 / delta, so 0.01 can be steadier; far larger, it is no Hessian any more and training may diverge."""
     steps: int = Field(1, ge=1)
-    """Gradient steps of rate alpha with which a client adapts the global model before it uses it."""
+    """Gradient steps of rate alpha with which a client adapts the global model before it uses it; the objective is
+    made for one."""
 
     def check(self, experiment: Any) -> None:
         if experiment.precision != "fp32":

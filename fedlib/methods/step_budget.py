@@ -18,7 +18,8 @@ class StepBudget(Method):
     shares: Shares = (0.5, 0.5)
     """Share of the clients in each device tier, strongest first."""
     steps: tuple[PositiveInt, ...] = (1_000_000, 5)
-    """Most local steps in each tier, tau_j; the epochs end training earlier if they are fewer."""
+    """Most local steps in each tier, tau_j; the epochs end training earlier if they are fewer.
+    An epoch of n samples is n / B steps."""
 
     @model_validator(mode="after")
     def _one_each(self) -> StepBudget:

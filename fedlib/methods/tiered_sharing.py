@@ -37,9 +37,9 @@ class ByEMD(Policy):
     """A client's part of G follows its EMD to the population (Zhao et al. 2018, Proposition 3.1), in tiers."""
 
     thresholds: tuple[float, ...] = Field((0.5, 1.2), min_length=1)
-    """EMD at which the next tier begins, ascending, in (0, 2)."""
+    """EMD at which the next tier begins, ascending, in (0, 2): S4's. One class of ten equal ones is at 1.8."""
     parts: tuple[float, ...] = (0.0, 0.3, 0.7)
-    """Part of G in each tier, one more than the thresholds."""
+    """Part of G in each tier, S4's, one more than the thresholds; the last is for the most one-sided clients."""
 
     @model_validator(mode="after")
     def _tiers(self) -> ByEMD:
