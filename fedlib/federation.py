@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedlib import datasets, local, partitions, seeds, workers
@@ -48,9 +47,7 @@ class Setting:
             )
         for part in (*e.methods, *e.measures):
             part.check(e)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(seeds.numpy(e.seed, "init").integers(2**63)))
-            network = e.model.build(self.dataset.x_train.shape[1:], self.classes)
+        network = e.model.initial(self.dataset.x_train.shape[1:], self.classes, seeds.numpy(e.seed, "init"))
         shared = [method.reserves(self) for method in overriding(e.methods, "reserves")]
         self.validation = np.setdiff1d(self.holdout, np.concatenate(shared)) if shared else self.holdout
         self.space = local.Workspace(network, self.dataset.mean, self.dataset.std, e.precision)
@@ -94,7 +91,7 @@ class Setting:
         with torch.inference_mode():
             for x, target in zip(torch.from_numpy(images).split(500), y.split(500), strict=True):
                 output = network(self.space.images(x))
-                loss += float(F.cross_entropy(output, target, reduction="sum"))
+                loss += float(local.criterion(output, target, reduction="sum"))
                 right.append(output.argmax(1) == target)
         return loss, np.bincount(labels[torch.cat(right).numpy()], minlength=self.classes)
 

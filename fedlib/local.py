@@ -19,16 +19,15 @@ from fedlib import seeds
 from fedlib.experiment import Experiment
 from fedlib.methods.base import Client, Method, overriding
 from fedlib.models import Layout, Network
-from fedlib.spec import unknown
 
 
 class Diverged(RuntimeError):
     """A client's loss or weights are no longer finite."""
 
 
-def criterion(scores: Tensor, y: Tensor) -> Tensor:
-    """The loss of a batch: mean cross-entropy."""
-    return F.cross_entropy(scores, y)
+def criterion(scores: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+    """The loss of a batch: cross-entropy, its "mean" or its "sum"."""
+    return F.cross_entropy(scores, y, reduction=reduction)
 
 
 class Workspace:
@@ -69,28 +68,26 @@ class Workspace:
 
     def at(self, w: Tensor) -> Network:
         """A second network, in fp32 and evaluation mode, with the vector `w` as its weights: to use, not to train."""
-        if self._spare is None:
-            self._spare = copy.deepcopy(self.network).float().eval()
-        self.layout.attach(self._spare, w)
+        with torch.inference_mode(False):  # or tensors made here could never be differentiated with
+            if self._spare is None:
+                self._spare = copy.deepcopy(self.network).float().eval()
+            self.layout.attach(self._spare, w)
         return self._spare
 
     def capture(self, layer: str) -> None:
         """From now on keep this layer's output of each batch in :attr:`outputs`, as a part of the graph.
 
-        `layer` is a name of `fedlib.models.Layout.layers`, or of a layer without weights such as ``fc1_relu``. Raises
-        :class:`InputError` for another.
+        `layer` is what :meth:`fedlib.models.Network.layer` knows; raises :class:`InputError` for another.
         """
         if layer in self.outputs:
             return
-        modules = {name: module for name, module in self.network.body.named_modules() if name}
-        if layer not in modules:
-            raise unknown("layer", layer, modules)
+        chosen = self.network.layer(layer)
 
         def keep(module: torch.nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            if module is modules[layer]:  # not its copy in the second network
+            if module is chosen:  # not its copy in the second network
                 self.outputs[layer] = output.clone()  # the next layer may work in place
 
-        modules[layer].register_forward_hook(keep)
+        chosen.register_forward_hook(keep)
         self.outputs[layer] = torch.empty(0)
 
     def gradient(self, client: Client, x: Tensor, y: Tensor, methods: list[Method]) -> Tensor:

@@ -57,8 +57,8 @@ class Quadratics:
         monkeypatch.setattr(local, "criterion", self.criterion)
         federation.setting.cache_clear()
 
-    def criterion(self, scores: Tensor, y: Tensor) -> Tensor:
-        return (self.h[y] / 2 * (scores - self.a[y]).square().sum(1)).mean()
+    def criterion(self, scores: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
+        return getattr(self.h[y] / 2 * (scores - self.a[y]).square().sum(1), reduction)()
 
     @property
     def optimum(self) -> Tensor:

@@ -6,7 +6,11 @@ import sys
 import pytest
 import torch
 
+from fedlib import federation
+from fedlib.experiment import Experiment
 from fedlib.local import SGD
+from fedlib.measures.objective import Objective, sample
+from fedlib.models import CNN
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
@@ -24,6 +28,18 @@ def test_sgd_is_pytorch_s_to_the_bit(momentum, weight_decay):
         own.step()
         theirs.step()
         assert torch.equal(w, parameter.data) and torch.equal(g, before)
+
+
+def test_a_second_network_first_asked_for_in_inference_mode_can_be_differentiated():
+    """Whoever asks first, the same tensors serve measures that take gradients."""
+    e = Experiment(train_images=100, clients=2, batch_size=10, model=CNN(channels=(4,), dense=(8,), norm="batch"))
+    fresh, s = federation.Setting(e), federation.Setting(e)
+    with torch.inference_mode():
+        scores = s.space.at(s.w_init)(s.space.images(torch.from_numpy(s.dataset.x_test[:5])))
+    assert scores.is_inference()
+    images = sample(s, "train", 50)
+    found, expected = (Objective(one.space, *images).gradient(one.w_init) for one in (s, fresh))
+    assert torch.equal(found, expected) and found.norm() > 0
 
 
 def test_a_run_loads_neither_pytorch_s_compiler_nor_scipy():

@@ -56,6 +56,13 @@ def test_power_of_choice_in_a_run():
     assert run.series["gradients"]["value"] == [2 * sum(s.sizes[k] for k in run.clients)]
 
 
+def test_on_quadratics_it_goes_to_those_with_the_largest_loss(quadratics):
+    """F_k(0) = h_k/2 ||a_k||^2 is 2, 4.5 and 0.5: with d = N and m = 1 the second client alone takes a step."""
+    q = quadratics(h=[1.0, 1.0, 1.0], a=[[2.0], [3.0], [1.0]], sizes=[10, 10, 10])
+    run = q.play(rounds=1, lr=0.1, per_round=1, methods=(PowerOfChoice(d=3),))
+    torch.testing.assert_close(run.w, 0.1 * q.a[1])
+
+
 @pytest.mark.parametrize("d", [1, 4])
 def test_too_few_or_too_many_candidates(quadratics, d):
     q = quadratics(h=[1.0] * 3, a=[[1.0]] * 3, sizes=[10] * 3)
