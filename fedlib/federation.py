@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlib import datasets, local, partitions, seeds, workers
+from fedlib import batched, datasets, local, partitions, seeds, workers
 from fedlib.experiment import Experiment
 from fedlib.measures.base import Values
 from fedlib.methods.base import Client, Server, State, overriding
@@ -114,6 +115,7 @@ def setting(experiment: Experiment) -> Setting:
 
 def check(experiment: Experiment) -> None:
     """Raise InputError, before any training, if the experiment cannot be run."""
+    batched.device()
     Setting(experiment)
 
 
@@ -156,17 +158,27 @@ def train_client(
     e: Experiment, index: int, round: int, w: Tensor, state: State, server: State, due: tuple[int, ...]
 ) -> Result:
     """One client's part of a round. `due` are the positions of the measures that look at it."""
-    s = setting(e)
-    lr = e.lr * e.schedule.factor(round, e.rounds)
-    client = new_client(s, index, round, w, state, server, lr)
+    client = started(e, index, round, w, state, server)
+    client.loss = local.train(client, e, e.methods)
+    return returned(client, w, due)
+
+
+def started(e: Experiment, index: int, round: int, w: Tensor, state: State, server: State) -> Client:
+    """A client just before its first step."""
+    client = new_client(setting(e), index, round, w, state, server, e.lr * e.schedule.factor(round, e.rounds))
     for method in overriding(e.methods, "start"):
         method.start(client)
-    client.loss = local.train(client, e, e.methods)
+    return client
+
+
+def returned(client: Client, w: Tensor, due: tuple[int, ...]) -> Result:
+    """What a client returns that has trained from the global weights `w`."""
+    e = client.setting.experiment
     client.delta = w - client.w
     for method in overriding(e.methods, "finish"):
         method.finish(client)
     return Result(
-        index, client.n, client.delta, client.loss, client.sent, client.state,
+        client.index, client.n, client.delta, client.loss, client.sent, client.state,
         {i: e.measures[i].client(client) for i in due}, client.gradients, client.upload_bytes, client.download_bytes,
     )  # fmt: skip
 
@@ -257,6 +269,8 @@ class Run:
     """The weights of another run by round, for measures that compare with it."""
     vectors: Tensor | None = None
     """With several workers: memory shared with them, one update a row and the weights in the last."""
+    device: torch.device | None = None
+    """Where clients train together (`fedlib.batched`); None: one by one, on the workers."""
 
     def add(self, name: str, value: Any) -> None:
         """Append a value of this round to a series."""
@@ -307,13 +321,15 @@ def evaluate(run: Run, w: Tensor, split: str) -> tuple[float, float, np.ndarray]
 
 def begin(experiment: Experiment, state: dict[str, Any] | None = None, workers: int = 1, trajectory: Any = None) -> Run:
     """A run before its first round, or where `state` (a :attr:`Run.state`) left it."""
-    s = setting(experiment)
+    device, s = batched.device(), setting(experiment)
+    if device is not None and batched.why_not(experiment):
+        device = None
     if state is None:
         server: State = {}
         for method in experiment.methods:
             server |= method.server_state(s.w_init, s.space.trained, experiment.clients)
         state = {"round": 0, "w": s.w_init.clone(), "server": server, "clients": {}, "series": {}}
-    return Run(experiment, workers=workers, trajectory=trajectory, **state)
+    return Run(experiment, workers=workers, trajectory=trajectory, device=device, **state)
 
 
 def play(run: Run, until: int | None = None) -> Iterator[Run]:
@@ -399,6 +415,9 @@ def train_clients(run: Run, tasks: Iterable[tuple]) -> Iterator[Result]:
     To send a vector takes new memory page by page, most of what a round costs beside training; so weights and updates
     go through vectors that all processes map once.
     """
+    if run.device is not None:
+        yield from train_together(run, tasks)
+        return
     if run.workers == 1:
         yield from run.map(train_client, ((e, k, r, run.w, *rest) for e, k, r, *rest in tasks))
         return
@@ -409,6 +428,15 @@ def train_clients(run: Run, tasks: Iterable[tuple]) -> Iterator[Result]:
     tasks = ((run.vectors, i % rows, *task) for i, task in enumerate(tasks))
     for i, result in enumerate(run.map(train_client_shared, tasks)):
         yield replace(result, delta=run.vectors[i % rows].clone())
+
+
+def train_together(run: Run, tasks: Iterable[tuple]) -> Iterator[Result]:
+    """The same on the run's device, at most `batched.CLIENTS` at a time."""
+    tasks = iter(tasks)
+    while some := list(itertools.islice(tasks, batched.CLIENTS)):
+        clients = (started(e, k, r, run.w, state, server) for e, k, r, state, server, _ in some)
+        for client, (*_, due) in zip(batched.train(clients, run.experiment, run.device), some, strict=True):
+            yield returned(client, run.w, due)
 
 
 def uniform(e: Experiment, round: int) -> list[int]:

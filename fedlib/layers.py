@@ -46,6 +46,7 @@ class GroupNorm(nn.GroupNorm):
         weight, bias = self.weight, self.bias
         if x.dtype == torch.bfloat16:
             weight, bias = weight.float(), bias.float()
+            return F.group_norm(x, self.num_groups, weight, bias, self.eps).to(x.dtype)  # under vmap it is float32
         return F.group_norm(x, self.num_groups, weight, bias, self.eps)
 
 
@@ -55,8 +56,11 @@ class MaxPoolReLU(nn.Module):
     PyTorch's bfloat16 kernels work value by value on CPUs; there a form of our own trains small networks 10 % faster.
     """
 
+    bitwise = True
+    """Whether to use that form, which `torch.func` cannot transform."""
+
     def forward(self, x: Tensor) -> Tensor:
-        if x.dtype == torch.bfloat16 and x.device.type == "cpu":
+        if x.dtype == torch.bfloat16 and x.device.type == "cpu" and self.bitwise:
             return BitwiseMaxPoolReLU.apply(x)
         return F.max_pool2d(x, 2).relu_()
 

@@ -25,8 +25,12 @@ class Diverged(RuntimeError):
     """A client's loss or weights are no longer finite."""
 
 
+IGNORED = -100
+"""A label that marks what only fills up a batch: PyTorch's `ignore_index`."""
+
+
 def criterion(scores: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-    """The loss of a batch: cross-entropy, its "mean" or its "sum"."""
+    """The loss of a batch: cross-entropy, its "mean" or its "sum" over the samples whose label is not IGNORED."""
     return F.cross_entropy(scores, y, reduction=reduction)
 
 
@@ -61,10 +65,7 @@ class Workspace:
 
     def images(self, x: Tensor) -> Tensor:
         """Normalised network input (n, C, H, W), channels last in memory, from uint8 (n, H, W, C)."""
-        rows = x.flatten(1).to(torch.float32)  # whole rows: short channels would be normalised one by one
-        pixels = rows.shape[1] // len(self.shift)
-        rows.sub_(self.shift.repeat(pixels)).mul_(self.scale.repeat(pixels))
-        return rows.view(x.shape).permute(0, 3, 1, 2)
+        return normalised(x, self.shift, self.scale)
 
     def at(self, w: Tensor) -> Network:
         """A second network, in fp32 and evaluation mode, with the vector `w` as its weights: to use, not to train."""
@@ -107,6 +108,14 @@ class Workspace:
         return plain.detach()
 
 
+def normalised(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    """(x - shift) * scale per channel, fp32 (n, C, H, W) and channels last in memory, from uint8 (n, H, W, C)."""
+    rows = x.flatten(1).to(torch.float32)  # whole rows: short channels would be normalised one by one
+    pixels = rows.shape[1] // len(shift)
+    rows.sub_(shift.repeat(pixels)).mul_(scale.repeat(pixels))
+    return rows.view(x.shape).permute(0, 3, 1, 2)
+
+
 def batches(client: Client, epoch: int, rng: np.random.Generator) -> Iterator[Tensor]:
     """Indices of each batch of an epoch: a fresh permutation of the client's samples, the last batch may be smaller."""
     order = torch.from_numpy(rng.permutation(client.n))
@@ -140,6 +149,11 @@ class SGD:
         if self.momentum:
             self.u = u = u.clone() if self.u is None else self.u.mul_(self.momentum).add_(u)
         self.w.add_(u, alpha=-self.lr)
+
+    def narrow(self, count: int) -> None:
+        """From now on step only the first `count` of stacked models, where `w` and `g` are (models, size)."""
+        self.w, self.g = self.w[:count], self.g[:count]
+        self.u = None if self.u is None else self.u[:count]
 
 
 def optimizer_for(experiment: Experiment, w: Tensor, g: Tensor, lr: float) -> SGD | torch.optim.Optimizer:
@@ -184,8 +198,13 @@ def train(client: Client, experiment: Experiment, methods: tuple[Method, ...], p
             client.step += 1
             total += loss * len(y)
             seen += len(y)
+    return mean_loss(client, total, seen)
+
+
+def mean_loss(client: Client, total: Tensor, seen: int) -> float:
+    """The mean of the losses summed up in training; :class:`Diverged` where it or the weights are not finite."""
     mean = float(total) / max(seen, 1)
-    if not (np.isfinite(mean) and bool(torch.isfinite(space.w.sum()))):
+    if not (np.isfinite(mean) and bool(torch.isfinite(client.w.sum()))):
         raise Diverged(
             f"round {client.round}, client {client.index}: the loss is {mean} after {client.step} steps; "
             f"lower lr (now {client.lr:g})"

@@ -218,12 +218,12 @@ class Layout:
         self.size = offset
 
     def view(self, w: Tensor, name: str) -> Tensor:
-        """The tensor `name` as a view of the flat vector `w`."""
+        """The tensor `name` as a view of the flat vector `w`, or those of stacked vectors `w` (..., size)."""
         offset, shape = self.places[name]
-        flat = w[offset : offset + shape.numel()]
+        flat = w[..., offset : offset + shape.numel()]
         if len(shape) == 4:
-            return flat.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
-        return flat.view(shape)
+            return flat.view(*w.shape[:-1], shape[0], shape[2], shape[3], shape[1]).movedim(-1, -3)
+        return flat.view(*w.shape[:-1], *shape)
 
     def flatten(self, network: nn.Module) -> Tensor:
         """A new flat vector with the network's present values."""

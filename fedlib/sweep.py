@@ -49,7 +49,7 @@ def obtain(experiment: Experiment, store: Store, processes: int = 1, keep_weight
         if record is None:
             fingerprint = federation.setting(experiment).dataset.fingerprint
             seconds += time.perf_counter() - start
-            origin = provenance(experiment, fingerprint, seconds, processes, workers.THREADS)
+            origin = provenance(experiment, fingerprint, seconds, processes, workers.THREADS, str(run.device or "cpu"))
             record = store.put(Record(experiment, run.series, origin))
         store.drop_state(experiment)
         return record
