@@ -39,16 +39,16 @@ def build(root: Path | None = None) -> Path:
     """Build the site of the book at `root` (the checkout one works in) and return its ``index.html``.
 
     `root` holds ``_config.yml``, ``_toc.yml`` and the folder ``book`` with the pages, notebooks executed. The
-    scoreboard is written first, from ``data/claims`` and the records. The site is ``_build/html``, as jupyter-book has
-    it. Raises :class:`SiteError` for any warning, for a notebook cell that was not executed and for one that failed;
-    the site that was there before stays. Stale records raise it too, each time, but only once the site is built: its
-    pages mark them.
+    scoreboard and the decision guide are written first, from ``data`` and the records. The site is ``_build/html``, as
+    jupyter-book has it. Raises :class:`SiteError` for any warning, for a notebook cell that was not executed and for
+    one that failed; the site that was there before stays. Stale records raise it too, each time, but only once the site
+    is built: its pages mark them.
     """
     root = (root or paths.root()).resolve()
     if (root / "data" / "claims").is_dir():
-        from fedlib.claims import pages
+        from fedlib.claims import choosing, pages
 
-        pages.publish(root)
+        choosing.publish(root, pages.publish(root))
     index = _build(root)
     stale = list(_stale(root))
     if stale:

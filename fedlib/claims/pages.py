@@ -115,8 +115,11 @@ def show(
 # ---------------------------------------------------------------- the scoreboard
 
 
-def publish(root: Path) -> None:
-    """Write the scoreboard page and its data (``claims.json``, ``claims.csv``) into the book at `root`."""
+def publish(root: Path) -> dict[str, Standing]:
+    """Write the scoreboard page and its data (``claims.json``, ``claims.csv``) into the book at `root`.
+
+    Gives the standings that they show.
+    """
     ledger, folder = root / "data" / "claims", root / PAGE.parent
     standings = evaluate_all(Store(root / "data" / "records", root / ".fedlib"), ledger)
     texts = {
@@ -128,6 +131,7 @@ def publish(root: Path) -> None:
         path = folder / name
         if not path.exists() or path.read_text() != text:
             write(path, text.encode())
+    return standings
 
 
 def as_json(standings: dict[str, Standing]) -> str:
@@ -198,14 +202,17 @@ def _verdicts(s: Standing, folder: Path) -> str:
         r for r in s.results.values() if r is not head and r.verdict not in (Verdict.NOT_RUN, Verdict.NOT_TESTABLE)
     ]
     small = "".join(f'<div class="also">{r.edition}: {badge(r.verdict)}</div>' for r in others)
-    links = []
-    for edition in reversed(s.results):
-        notebook = folder / f"{s.claim.chapter}-{edition}.ipynb"
-        if s.claim.figure and notebook.exists():
-            there = f'id=\\"{s.claim.figure}\\"' in notebook.read_text()
-            anchor = f"#{s.claim.figure}" if there else ""
-            links.append(f'<a href="{notebook.stem}.html{anchor}">figure, {edition}</a>')
+    links = filter(None, (figure_link(s.claim, edition, folder) for edition in reversed(s.results)))
     return f'{badge(head.verdict)}{small}<div class="figures">{" ".join(links)}</div>'
+
+
+def figure_link(claim: Claim, edition: str, folder: Path) -> str:
+    """A link to the figure that decides a claim, empty where no executed chapter in `folder` has it."""
+    notebook = folder / f"{claim.chapter}-{edition}.ipynb"
+    if not claim.figure or not notebook.exists():
+        return ""
+    anchor = f"#{claim.figure}" if f'id=\\"{claim.figure}\\"' in notebook.read_text() else ""
+    return f'<a href="{notebook.stem}.html{anchor}">figure, {edition}</a>'
 
 
 def explain(standing: Standing) -> str:
