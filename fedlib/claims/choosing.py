@@ -83,14 +83,24 @@ class Found:
     @property
     def supports(self) -> bool:
         """Whether the advice follows."""
-        wanted = (Verdict.NOT_REPRODUCED,) if self.evidence.refuted else (Verdict.REPRODUCED, Verdict.PARTLY)
-        return self.verdict in wanted
+        return self._says(self.verdict) is True
 
     @property
     def contradicts(self) -> bool:
         """Whether the opposite does."""
-        wanted = (Verdict.REPRODUCED, Verdict.PARTLY) if self.evidence.refuted else (Verdict.NOT_REPRODUCED,)
-        return self.verdict in wanted
+        return self._says(self.verdict) is False
+
+    @property
+    def disputed(self) -> bool:
+        """Whether another edition says the opposite."""
+        here = self._says(self.verdict)
+        return here is not None and any(self._says(outcome.verdict) is (not here) for _, outcome in self.others)
+
+    def _says(self, verdict: Verdict) -> bool | None:
+        """Whether a verdict speaks for the advice or against it; None where it does neither."""
+        if verdict in (Verdict.REPRODUCED, Verdict.PARTLY):
+            return not self.evidence.refuted
+        return self.evidence.refuted if verdict is Verdict.NOT_REPRODUCED else None
 
 
 def load(path: Path) -> Guide:
@@ -127,10 +137,14 @@ def support(found: Iterable[Found]) -> str:
     """How far the runs support an advice, in words; it begins with "Supported" or with "Not supported"."""
     found = list(found)
     if all(f.supports for f in found):
-        part = any(f.verdict is Verdict.PARTLY for f in found)
-        return "Supported by our runs" + (", in direction if not in size" if part else "")
+        part = ", in direction if not in size" if any(f.verdict is Verdict.PARTLY for f in found) else ""
+        return f"Supported by our runs{part}" + (
+            "; another edition speaks against it" if any(f.disputed for f in found) else ""
+        )
     if any(f.contradicts for f in found):
-        return "Not supported by our runs: they speak against it"
+        return "Not supported by our runs: they speak against it" + (
+            ", though another edition speaks for it" if any(f.contradicts and f.disputed for f in found) else ""
+        )
     if any(f.verdict is Verdict.NOT_RUN for f in found):
         return "Not supported by our runs: there are none yet"
     return "Not supported by our runs: the interval is too wide to say"

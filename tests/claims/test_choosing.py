@@ -73,6 +73,10 @@ def test_the_last_edition_that_has_runs_decides_and_the_other_is_shown():
     also = [("cifar10", Verdict.NOT_REPRODUCED)]
     found = look_up(Evidence(claim="G1", test="gain of accuracy"), standings(Verdict.REPRODUCED, also=also))
     assert found.edition == "cifar10" and found.contradicts and [name for name, _ in found.others] == ["digits"]
+    assert support([found]) == "Not supported by our runs: they speak against it, though another edition speaks for it"
+    refuted = Evidence(claim="G1", test="gain of accuracy", refuted=True)
+    found = look_up(refuted, standings(Verdict.REPRODUCED, also=also))
+    assert support([found]) == "Supported by our runs; another edition speaks against it"
     also = [("cifar10", Verdict.NOT_RUN)]
     found = look_up(Evidence(claim="G1", test="gain of accuracy"), standings(Verdict.REPRODUCED, also=also))
     assert found.edition == "digits" and found.supports and not found.others
