@@ -52,6 +52,9 @@ From the launch of Python to the end of the first batch, the data cached: {start
 - **Batches by index** from images that all processes map into memory once.
 - **A running mean** of the updates, so that client models never pile up (`fedlib.federation`).
 
+On a GPU a round's clients can train together (`fedlib.batched`, `FEDLIB_DEVICE=cuda`). No GPU was to be had: that it
+gives the same numbers is tested on the CPU, and its speed is unmeasured.
+
 ## How cost grows
 
 The workload above in fp32 with one quantity changed at a time. Clients in total: 60,000 images of 28x28, of which each

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from fedlib import batched, federation, sweep
+from fedlib import batched, federation, local, sweep
 from fedlib.experiment import Experiment
 from fedlib.local import Diverged
 from fedlib.measures import ClientTrace, Drift
@@ -161,6 +162,27 @@ def test_it_is_off_unless_asked_for(monkeypatch, tmp_path):
 def test_a_record_says_where_its_clients_were_trained(monkeypatch, tmp_path):
     monkeypatch.setattr(batched, "device", lambda: torch.device("cpu", 0))
     assert sweep.obtain(SMALL.but(rounds=1), Store(tmp_path, tmp_path)).provenance["device"] == "cpu:0"
+
+
+@pytest.mark.parametrize("fields", [{"momentum": 0.5}, {"precision": "bf16", "model": CNN(norm="group", dense=())}])
+def test_nothing_is_left_on_the_cpu(monkeypatch, fields):
+    """On a device that PyTorch only pretends to have: it refuses what lies elsewhere, and has no backward pass."""
+    monkeypatch.setattr(batched, "grad_and_value", lambda loss: lambda w, *batch: (w, loss(w, *batch)))
+    e = SMALL.but(**fields)
+    s = federation.setting(e)
+    clients = [federation.started(e, k, 1, s.w_init, {}, {}) for k in range(2)]
+    work = [batched.Work(client, s.w_init, batched._batches(client)) for client in clients]
+    on, step = [], local.SGD.step
+
+    def watched(self):
+        on.append({self.w.device.type, self.g.device.type})
+        step(self)
+
+    monkeypatch.setattr(local.SGD, "step", watched)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        batched._descend(sorted(work, key=lambda own: -len(own.batches)), e.lr, e, torch.device("cuda"))
+    assert on == [{"cuda"}] * max(len(own.batches) for own in work)
+    assert {own.w.device.type for own in work} == {"cpu"}
 
 
 @pytest.mark.parametrize("gpus, given, message", [
