@@ -108,6 +108,8 @@ class Test(Spec):
     """Why these regions."""
     differ: tuple[str, ...] = ()
     """Fields in which the selected runs may differ from one another beside those that the selections name."""
+    values: int = Field(1, ge=1)
+    """Fewest values of a ``vary`` for which the test says anything: 2 where the claim is of a range."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Test:

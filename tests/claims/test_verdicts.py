@@ -155,6 +155,16 @@ def test_a_family_is_in_order_of_its_values():
         outcome(test, runs() + runs(lr=0.2))
 
 
+def test_a_claim_of_a_range_is_not_tested_at_one_value():
+    test = Test(
+        name="all", because="-", runs={"levels": {"partition": {"name": "FixedEMD", "emd": "vary"}}},
+        estimate="min(final(levels))", reproduced=Region(above=0.0), values=2,
+    )  # fmt: skip
+    one = [r for r in runs() if r.experiment.partition.emd == 0]
+    assert outcome(test, one).verdict is V.NOT_RUN and "2 values" in outcome(test, one).missing[0]
+    assert outcome(test, runs()).verdict is V.REPRODUCED
+
+
 def test_the_editions_own_data_set_is_preferred():
     both = runs() + runs(dataset="mnist")
     assert {r.experiment.dataset for r in outcome(CLIFF, both, "digits").records} == {"digits"}
