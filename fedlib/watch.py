@@ -8,11 +8,16 @@ claims G2, G4 and G5 of the ledger test whether the effects are there at all. Ea
                 sum_c [p(c) - p_k(c)]_+ (a_c(w) - a_c(w_k)) > TEN_POINTS
     starvation  the average hardly hears a client and serves it badly (G4): its share n_k / n is below HALF of an equal
                 one, and a_k(w) is more than TEN_POINTS below the cohort's mean, weighted by samples
-    forgetting  averaging takes from a client what it knew of its own classes (G5): a_k(w_k) - a_k(w) > TEN_POINTS
+    forgetting  averaging takes from a client what it knew of its own classes (G5),
+                sum_c [p_k(c) - p(c)]_+ (a_c(w_k) - a_c(w)) > TEN_POINTS
 
 with w_k client k's model after local training and w the global model made of the round's updates; a_c(v) the accuracy
 of model v on test images of class c; p_k(c) and p(c) the part of class c in the samples of the client and of the
 cohort; and a_k(v) = sum_c p_k(c) a_c(v), the accuracy on a test set with the client's own label distribution.
+
+Own classes are those of which a client holds more than the cohort, others' those of which it holds less: a step that
+makes a model worse or better at everything, as too large a rate does, is neither drift nor forgetting. (The measure
+:class:`~fedlib.measures.Forgetting` takes the plain difference a_k(w_k) - a_k(w).)
 
 The distance ||w_k - w||, by which G2 speaks of drift, is shown but is no sign: it has no scale of its own, and IID
 clients that train longer move further than skewed ones that train less. What drift does to a model has a scale.
@@ -70,6 +75,11 @@ class Watched:
     trained: bool = False
     """Whether a process trains it now."""
 
+    @classmethod
+    def of(cls, record: Record) -> Watched:
+        """A finished run."""
+        return cls(record.experiment, record.series, record.experiment.rounds, record)
+
     @property
     def standing(self) -> str:
         """How far the run is, in words."""
@@ -93,7 +103,7 @@ def find(name: str, store: Store) -> Watched:
     found = compare.find(name, store)
     if not isinstance(found, Record):
         raise InputError(f"{name} is a chapter (allowed: a record, or a run under way)")
-    return Watched(found.experiment, found.series, found.experiment.rounds, found)
+    return Watched.of(found)
 
 
 def _peek(path: Any, store: Store) -> Watched | None:
@@ -126,7 +136,7 @@ def now_of(e: Experiment, store: Store) -> Watched | None:
     """A run as it is stored now; None where nothing of it is left."""
     record = store.get(e)
     if record is not None:
-        return Watched(e, record.series, e.rounds, record)
+        return Watched.of(record)
     return _peek(store.cache / "runs" / f"{e.id}.pt", store)
 
 
@@ -203,17 +213,26 @@ class Trace:
         return self._own(np.broadcast_to(self.after[:, None], self.accuracy.shape))
 
     @property
-    def drift(self) -> np.ndarray:
-        """sum_c [p(c) - p_k(c)]_+ (a_c(w) - a_c(w_k)), -1 to 1, (m, N). Classes without test images count nothing."""
+    def _more(self) -> np.ndarray:
+        """p_k(c) - p(c), (m, N, C)."""
         cohort = np.nansum(self.held, axis=1, keepdims=True)
-        rarer = cohort / cohort.sum(2, keepdims=True) - self.held / self.held.sum(2, keepdims=True)
-        lost = np.where(np.isnan(self.after[:, None]), 0, self.after[:, None] - self.accuracy)
-        return (np.maximum(rarer, 0) * lost).sum(2)
+        return self.held / self.held.sum(2, keepdims=True) - cohort / cohort.sum(2, keepdims=True)
+
+    @property
+    def _gained(self) -> np.ndarray:
+        """a_c(w_k) - a_c(w), (m, N, C); nothing for classes without test images."""
+        after = self.after[:, None]
+        return np.where(np.isnan(after), 0, self.accuracy - after)
+
+    @property
+    def drift(self) -> np.ndarray:
+        """sum_c [p(c) - p_k(c)]_+ (a_c(w) - a_c(w_k)), -1 to 1, (m, N)."""
+        return (np.minimum(self._more, 0) * self._gained).sum(2)
 
     @property
     def forgetting(self) -> np.ndarray:
-        """a_k(w_k) - a_k(w), (m, N)."""
-        return self.own_local - self.own_global
+        """sum_c [p_k(c) - p(c)]_+ (a_c(w_k) - a_c(w)), -1 to 1, (m, N)."""
+        return (np.maximum(self._more, 0) * self._gained).sum(2)
 
     @property
     def share(self) -> np.ndarray:
@@ -286,7 +305,10 @@ def signs(trace: Trace) -> list[Sign]:
             )
             found.append(Sign(Kind.STARVATION, client, now["behind"][k], words))
         if now["forgetting"][k] > TEN_POINTS:
-            words = f"knows its own classes to {local[k]:.2f}, after averaging to {after[k]:.2f}"
+            words = (
+                f"averaging costs {now['forgetting'][k]:.2f} on what it holds most; its own test images, before and "
+                f"after: {local[k]:.2f}, {after[k]:.2f}"
+            )
             found.append(Sign(Kind.FORGETTING, client, now["forgetting"][k], words))
     return sorted(found, key=lambda sign: (list(Kind).index(sign.kind), -sign.value))
 

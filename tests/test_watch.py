@@ -60,17 +60,23 @@ def test_a_client_that_is_bad_at_everything_does_not_drift():
     assert found([(100, EVERYTHING, [0.3] * 4), (100, EVERYTHING, [0.4] * 4)], [0.8] * 4) == []
 
 
-@pytest.mark.parametrize("after, signs", [(0.85, []), (0.7, [(Kind.FORGETTING, 0), (Kind.FORGETTING, 1)])])
+@pytest.mark.parametrize("after, signs", [(0.75, []), (0.6, [(Kind.FORGETTING, 0), (Kind.FORGETTING, 1)])])
 def test_forgetting_is_what_averaging_takes_of_own_classes(after, signs):
+    """Each client has a quarter of all more than the cohort, of each of two classes."""
     clients = [(100, [1, 1, 0, 0], [0.9] * 2 + [after] * 2), (100, [0, 0, 1, 1], [after] * 2 + [0.9] * 2)]
     assert found(clients, [after] * 4) == signs
+    assert Trace.of(series(clients, [after] * 4)).forgetting == pytest.approx(0.5 * (0.9 - after))
+
+
+def test_an_average_that_is_bad_at_everything_is_no_forgetting():
+    assert found([(100, EVERYTHING, [0.9] * 4), (50, EVERYTHING, [0.8] * 4)], [0.4] * 4) == []
 
 
 def test_forgetting_that_is_over_is_no_sign():
-    early = series([(100, [1, 1, 0, 0], [0.9] * 4)] * 2, [0.3] * 4, rounds=9)
+    early = series([(100, [1, 1, 0, 0], [0.9] * 4), (100, [0, 0, 1, 1], [0.9] * 4)], [0.3] * 4, rounds=9)
     early["client_trace_global"]["value"] = [[0.3] * 4] * 6 + [[0.9] * 4] * 3
     trace = Trace.of(early)
-    assert trace.forgetting[0, 0] == pytest.approx(0.6) and watch.signs(trace) == []
+    assert trace.forgetting[0, 0] == pytest.approx(0.3) and watch.signs(trace) == []
 
 
 @pytest.mark.parametrize(
@@ -88,7 +94,7 @@ def test_starvation_takes_a_small_share_and_bad_service(small, of_its_class, sig
 
 
 def test_a_client_that_was_seen_too_seldom_is_not_judged():
-    clients = [(100, [1, 1, 0, 0], [0.9, 0.9, 0, 0])] * 2
+    clients = [(100, [1, 1, 0, 0], [0.5, 0.5, 0, 0]), (100, [0, 0, 1, 1], [0, 0, 0.5, 0.5])]
     assert found(clients, [0.5] * 4, rounds=2) == [] and len(found(clients, [0.5] * 4, rounds=3)) == 2
     words = watch.summary(Watched(Experiment(), series(clients, [0.5] * 4, rounds=2), 2))[1]
     assert words == "No signs can be told: no client has been measured in 3 rounds yet."
@@ -117,7 +123,7 @@ def test_signs_do_not_depend_on_the_order_of_the_classes(clients, after, order):
     one, other = Trace.of(series(clients, after)), Trace.of(series(turned, [after[c] for c in order]))
     for name in ("drift", "forgetting", "behind"):
         assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-9)
-    assert (np.abs(one.drift) <= 1).all()
+    assert (np.abs(one.drift) <= 1).all() and (np.abs(one.forgetting) <= 1).all()
     assert np.average(one.behind[0], weights=one.n[0]) == pytest.approx(0, abs=1e-9)
 
 
