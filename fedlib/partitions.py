@@ -160,8 +160,8 @@ class Dirichlet(Partition):
     Unbalanced (default), sizes and label distributions both vary: the samples of each class in turn are divided over
     the clients by proportions from Dirichlet(alpha), where a client that already holds N / clients samples or more gets
     nothing (the others' proportions are scaled up to 1); the whole draw is repeated until every client has `min_size`
-    samples, at most :data:`TRIES` times. This is the partition of FedDecorr (Shi et al. 2023, official code), and that of
-    flwr-datasets' ``DirichletPartitioner`` with ``self_balancing``.
+    samples, at most :data:`TRIES` times. This is the partition of FedDecorr (Shi et al. 2023, official code), and that
+    of flwr-datasets' ``DirichletPartitioner`` with ``self_balancing``.
 
     Balanced, every client has equal size (within one sample): each draws its own label distribution from
     Dirichlet(alpha) over the classes (Hsu et al. 2019) and fills its places from it. All places of all clients, in
