@@ -222,9 +222,11 @@ def select(test: Test, records: Iterable[Record], dataset: str | None) -> tuple[
     if missing:
         return {}, missing
     values = {name: set().union(*(set(of_seed) for of_seed in found[name].values())) for name in found}
-    few = [name for name, of_run in values.items() if of_run != {None} and len(of_run) < test.values]
+    # A trend over the values, for which an expression asks by field(), needs two of them.
+    least = {name: max(test.values, 2 if f"field({name})" in test.estimate else 1) for name in values}
+    few = [name for name, of_run in values.items() if of_run != {None} and len(of_run) < least[name]]
     if few:
-        return {}, [f"{name} with {test.values} values or more ({describe(test.runs[name])})" for name in few]
+        return {}, [f"{name} with {least[name]} values or more ({describe(test.runs[name])})" for name in few]
     complete = set.intersection(*({s for s, own in found[n].items() if set(own) == values[n]} for n in found))
     chosen: dict[int, dict[str, Any]] = {}
     for seed in sorted(complete):
