@@ -193,7 +193,13 @@ def _here(s: Standing) -> str:
     shown = [r for r in s.results.values() if r.verdict is not Verdict.NOT_RUN] or [s.headline]
     if s.claim.not_testable or s.headline.verdict is Verdict.NOT_RUN:
         return numbers(s.headline)
-    return "".join(f'<div><span class="edition">{r.edition}</span> {numbers(r)}</div>' for r in reversed(shown))
+    tests = sum(len(r.outcomes) for r in shown)
+    every = "".join(f'<div><span class="edition">{r.edition}</span> {numbers(r)}</div>' for r in reversed(shown))
+    if tests == 1:
+        return every
+    first = next(o for o in s.headline.outcomes if o.estimate)
+    brief = f"{html.escape(first.test.name)}: <strong>{html.escape(number(first))}</strong>"
+    return f"<div>{brief}</div><details><summary>all {tests} tests, by edition</summary>{every}</details>"
 
 
 def _verdicts(s: Standing, folder: Path) -> str:
