@@ -81,6 +81,24 @@ def dots(axes: Axes, estimates: Mapping[str, Estimate], label: str, index: int) 
     return table[["series", "x", "mean", "low", "high", "n"]]
 
 
+def circles(axes: Axes, table: np.ndarray, index: int) -> None:
+    """Circles whose area is the number of samples: `table` (columns, classes), a column per client or per round."""
+    columns, classes = np.nonzero(table)
+    size = table[columns, classes]
+    axes.scatter(columns, classes, s=150 * size / table.max(), color=COLOURS[index % len(COLOURS)])
+    axes.set(xlim=(-0.7, len(table) - 0.3), ylim=(-0.7, table.shape[1] - 0.3), xticks=range(len(table)))
+    axes.set(yticks=range(0, table.shape[1], max(1, table.shape[1] // 5)), ylabel="class")
+
+
+def images(axes: Axes, images: Sequence[np.ndarray]) -> None:
+    """Images (H, W, C) side by side, at the places 0, 1, ... of the horizontal axis."""
+    for place, image in enumerate(images):
+        shown = image[..., 0] if image.shape[-1] == 1 else image
+        axes.imshow(shown, extent=(place - 0.45, place + 0.45, -0.45, 0.45), cmap="gray", vmin=0, vmax=255)
+    axes.set(xlim=(-0.7, len(images) - 0.3), ylim=(-0.5, 0.5), xticks=range(len(images)), yticks=[], aspect="equal")
+    axes.grid(False)
+
+
 def show(figure: Figure, alt: str, caption: str, numbers: pd.DataFrame, records: Iterable[Record], name: str) -> None:
     """Display a figure with alt text, caption, its numbers for download as NAME.csv, and its provenance."""
     display(HTML(f"{block(figure, alt, caption, numbers, name)}{provenance(records)}"))

@@ -58,6 +58,20 @@ def test_dots_stand_at_the_mean_between_the_ends_of_the_interval():
     assert table["mean"].tolist() == [0.5, 0.4]
 
 
+def test_the_area_of_a_circle_is_the_number_of_samples():
+    _, (axes,) = plots.new()
+    plots.circles(axes, np.array([[10, 0], [5, 20]]), 0)
+    (circles,) = axes.collections
+    assert circles.get_offsets().tolist() == [[0, 0], [1, 0], [1, 1]]
+    assert circles.get_sizes() / circles.get_sizes().max() == pytest.approx([0.5, 0.25, 1.0])
+
+
+def test_images_stand_side_by_side():
+    _, (axes,) = plots.new()
+    plots.images(axes, [np.zeros((4, 4, 1), np.uint8), np.zeros((4, 4, 3), np.uint8)])
+    assert [image.get_extent()[0] for image in axes.images] == [-0.45, 0.55]
+
+
 def test_a_stale_record_is_marked():
     assert "stale" in plots.provenance([record(numerics=0)])
 

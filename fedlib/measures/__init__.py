@@ -7,6 +7,7 @@ from fedlib.measures.fairness import PerClient
 from fedlib.measures.fine_tuning_curve import FineTuningCurve
 from fedlib.measures.flatness import Flatness
 from fedlib.measures.forgetting import Forgetting
+from fedlib.measures.holdings import Holdings
 from fedlib.measures.masking_penalty import MaskingPenalty
 from fedlib.measures.poison_detection import PoisonDetection
 from fedlib.measures.spectrum import Spectrum
@@ -14,6 +15,6 @@ from fedlib.measures.survival import Survival
 from fedlib.measures.weight_divergence import WeightDivergence
 
 __all__ = [
-    "ClientTrace", "Drift", "FineTuningCurve", "Flatness", "Forgetting", "MaskingPenalty", "Measure", "PerClient",
-    "PoisonDetection", "Spectrum", "Survival", "Values", "WeightDivergence",
+    "ClientTrace", "Drift", "FineTuningCurve", "Flatness", "Forgetting", "Holdings", "MaskingPenalty", "Measure",
+    "PerClient", "PoisonDetection", "Spectrum", "Survival", "Values", "WeightDivergence",
 ]  # fmt: skip

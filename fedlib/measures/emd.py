@@ -11,21 +11,22 @@ import numpy as np
 from fedlib.spec import InputError
 
 
-def emd(counts: np.ndarray) -> np.ndarray:
+def emd(counts: np.ndarray, population: np.ndarray | None = None) -> np.ndarray:
     """EMD of each client, (clients,): sum_i |p_k(y = i) - p(y = i)|, p of all clients' samples together.
 
-    `counts` (clients, classes): samples of each class that each client holds, none negative. Raises
-    :class:`InputError` for another shape, negative counts and a client without a sample.
+    `counts` (clients, classes): samples of each class that each client holds, none negative. `population` (classes,):
+    another distribution p to compare with. Raises :class:`InputError` for another shape, negative counts and a client
+    without a sample.
     """
     counts = _checked(counts)
-    population = counts.sum(0) / counts.sum()
+    population = counts.sum(0) / counts.sum() if population is None else population
     return np.abs(counts / counts.sum(1, keepdims=True) - population).sum(1)
 
 
-def mean_emd(counts: np.ndarray) -> float:
-    """The clients' EMD weighted by their samples, sum_k (n_k / n) EMD_k, as in the bound of Proposition 3.1."""
+def mean_emd(counts: np.ndarray, population: np.ndarray | None = None) -> float:
+    """The clients' :func:`emd` weighted by their samples, sum_k (n_k / n) EMD_k, as in the bound of Proposition 3.1."""
     counts = _checked(counts)
-    return float(np.average(emd(counts), weights=counts.sum(1)))
+    return float(np.average(emd(counts, population), weights=counts.sum(1)))
 
 
 def expected_emd(alpha: float, classes: int) -> float:

@@ -13,6 +13,9 @@ def test_by_hand():
     unequal = np.array([[30, 0], [5, 5]])  # population 35/40, 5/40
     assert emd(unequal) == pytest.approx([0.25, 0.75])
     assert mean_emd(unequal) == pytest.approx((30 * 0.25 + 10 * 0.75) / 40)
+    uniform = np.array([0.5, 0.5])
+    assert emd(unequal, uniform) == pytest.approx([1, 0])
+    assert mean_emd(unequal, uniform) == pytest.approx(30 / 40)
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.1, 0.5, 1.0, 10.0])

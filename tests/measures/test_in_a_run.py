@@ -8,14 +8,24 @@ import torch
 
 from fedlib import federation
 from fedlib.experiment import Experiment
-from fedlib.measures import ClientTrace, Drift, Flatness, Forgetting, MaskingPenalty, Measure, Spectrum, Survival
+from fedlib.measures import (
+    ClientTrace,
+    Drift,
+    Flatness,
+    Forgetting,
+    Holdings,
+    MaskingPenalty,
+    Measure,
+    Spectrum,
+    Survival,
+)
 from fedlib.measures.forgetting import own_accuracy
 from fedlib.models import CNN
 from fedlib.partitions import ConceptDrift, Shards
 from fedlib.records import rounded
 
 MEASURES = (
-    Spectrum(), Survival(gradients=True), Drift(), Forgetting(), ClientTrace(),
+    Spectrum(), Survival(gradients=True), Drift(), Forgetting(), ClientTrace(), Holdings(),
     MaskingPenalty(images=50, draws=3, every=2), Flatness(images=50, probes=2, perturbations=2, every=2),
 )  # fmt: skip
 DIGITS = Experiment(
