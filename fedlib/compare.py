@@ -16,12 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedlib import paths
-from fedlib.records import TRACE, Record, StorageError, Store, parse
+from fedlib.records import LAST, TRACE, Record, StorageError, Store, parse
 from fedlib.spec import InputError, in_words, unknown
 from fedlib.statistics import Estimate, estimate
-
-LAST = 3
-"""Evaluations over which the final accuracy is averaged."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,9 @@ from fedlib.spec import InputError, unknown
 TRACE = ("train_loss", "weight_norm")
 """Series kept to full precision, from which a replay tells whether this code still gives these numbers."""
 
+LAST = 3
+"""Evaluations over which a final value is averaged: one alone jumps with the round, more reach back into the rise."""
+
 EMBEDDED = "digits"
 """The data set that every machine has: its records are cached, those of all others belong to the project."""
 

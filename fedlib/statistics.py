@@ -30,6 +30,10 @@ class Estimate:
         """For example ``0.552 [0.541, 0.563]``."""
         return f"{self.mean:{spec}} [{self.low:{spec}}, {self.high:{spec}}]"
 
+    def says(self, up: str, down: str, neither: str) -> str:
+        """The words that the interval allows of a difference: above zero, below it, or not decided."""
+        return up if self.low > 0 else down if self.high < 0 else neither
+
 
 def estimate(values: Sequence[float]) -> Estimate:
     """Mean and t interval (``scipy.stats.t``) of one value per seed; infinite with fewer than two values.

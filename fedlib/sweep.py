@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, as_completed
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedlib import federation, local, progress, workers
 from fedlib.experiment import NUMERICS, Experiment
-from fedlib.records import Record, Store, provenance
+from fedlib.records import LAST, Record, Store, provenance
+from fedlib.spec import InputError
 
 SAVE_EVERY = 2.0
 """Seconds between two stored states of a run, so that storing costs little of a short round."""
@@ -122,9 +125,42 @@ def sweep(
     return records
 
 
-def over_seeds(settings: Mapping[str, Experiment], seeds: int, store: Store | None = None) -> dict[str, list[Record]]:
-    """The records of each named setting, for the seeds 0 to `seeds` - 1 in this order."""
-    experiments = {name: [e.but(seed=seed) for seed in range(seeds)] for name, e in settings.items()}
+class Runs(UserDict[Hashable, list[Record]]):
+    """The records of some settings by name, those of each in the order of its seeds, and what chapters ask of them."""
+
+    def of(self, names: Iterable[Hashable]) -> list[Record]:
+        """All records of some settings."""
+        return [record for name in names for record in self[name]]
+
+    def all(self) -> list[Record]:
+        """The records of all settings."""
+        return self.of(self)
+
+    def last(self, name: Hashable, series: str) -> np.ndarray:
+        """The last value of a series, of each seed, (seeds, ...)."""
+        return np.array([record.last(series) for record in self[name]])
+
+    def final(self, name: Hashable, series: str = "test_accuracy") -> np.ndarray:
+        """The mean of the last :data:`~fedlib.records.LAST` values of a series, of each seed, (seeds, ...)."""
+        return np.array([record.last(series, LAST) for record in self[name]])
+
+    def traffic(self, name: Hashable) -> np.ndarray:
+        """Bytes that the server and all clients send in a whole run, up and down, of each seed, (seeds,)."""
+        return np.array([np.sum(r.values("bytes_up")) + np.sum(r.values("bytes_down")) for r in self[name]])
+
+
+def over_seeds(
+    settings: Mapping[Hashable, Experiment], seeds: int | Mapping[Hashable, int], store: Store | None = None
+) -> Runs:
+    """The records of each named setting, for the seeds 0 to n - 1 in this order.
+
+    `seeds` is n, one number for all settings or one for each. Raises :class:`~fedlib.spec.InputError` where they name
+    different settings.
+    """
+    each = seeds if isinstance(seeds, Mapping) else dict.fromkeys(settings, seeds)
+    if differing := each.keys() ^ settings.keys():
+        raise InputError(f"settings and their numbers of seeds differ in {', '.join(map(repr, differing))}")
+    experiments = {name: [e.but(seed=seed) for seed in range(each[name])] for name, e in settings.items()}
     every = [e for group in experiments.values() for e in group]
     found = dict(zip(dict.fromkeys(every), sweep(every, store), strict=True))
-    return {name: [found[e] for e in group] for name, group in experiments.items()}
+    return Runs({name: [found[e] for e in group] for name, group in experiments.items()})

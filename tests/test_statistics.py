@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedlib.spec import InputError
-from fedlib.statistics import BrokenLine, break_point, broken_line, difference, estimate, growth
+from fedlib.statistics import BrokenLine, Estimate, break_point, broken_line, difference, estimate, growth
 
 
 def test_coverage_with_three_seeds():
@@ -36,6 +36,14 @@ def test_difference_is_paired():
     assert difference([0.5, 0.6, 0.7], [0.4, 0.5, 0.6]).low == pytest.approx(0.1)
     with pytest.raises(InputError, match="same seeds"):
         difference([1.0], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("low, high, word", [
+    (0.1, 0.3, "up"), (-0.3, -0.1, "down"), (-0.1, 0.3, "neither"), (0.0, 0.3, "neither"), (-0.3, 0.0, "neither"),
+    (-np.inf, np.inf, "neither"),
+])
+def test_the_interval_decides_what_is_said(low, high, word):
+    assert Estimate((low + high) / 2, low, high, 3).says("up", "down", "neither") == word
 
 
 LEVELS = np.array([0, 0.36, 0.72, 1.08, 1.44, 1.62, 1.764, 1.8])

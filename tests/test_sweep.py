@@ -8,6 +8,7 @@ import sys
 import time
 
 import nbformat
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -46,6 +47,32 @@ def test_a_run_that_diverges_is_named(checkout, processes):
 def test_nothing_is_trained_when_one_run_cannot_be(checkout, fields, message):
     with pytest.raises(InputError, match=message):
         sweep.sweep([TINY, TINY.but(**fields)], processes=1)
+    assert Store().get(TINY) is None
+
+
+def test_over_seeds_gives_what_chapters_ask_for(checkout):
+    one, other = TINY, TINY.but(rounds=5)
+    runs = sweep.over_seeds({"one": one, "other": other}, {"one": 1, "other": 2})
+    assert list(runs) == ["one", "other"]
+    assert [r.experiment for r in runs.all()] == [one, *(other.but(seed=s) for s in range(2))]
+    assert [r.id for r in runs.of(["other", "one"])] == [r.id for r in [*runs["other"], *runs["one"]]]
+
+    accuracies = np.array([r.values("test_accuracy") for r in runs["other"]])  # (2 seeds, 5 rounds)
+    assert runs.last("other", "test_accuracy") == pytest.approx(accuracies[:, 4])
+    assert runs.final("other") == pytest.approx(accuracies[:, 2:].mean(1))
+    assert runs.final("one") == pytest.approx([runs["one"][0].values("test_accuracy").mean()]), "there are but two"
+    assert runs.final("one", "train_loss").tolist() != runs.final("one").tolist()
+    sent = (28 * 28 * 10 + 10) * 4  # weights and biases of ten classes, 32 bits each
+    assert runs.traffic("other").tolist() == [2 * 2 * 5 * sent] * 2, "both ways, two clients, five rounds"
+
+    more = runs | sweep.over_seeds({"third": one}, 2)
+    assert isinstance(more, sweep.Runs) and len(more["third"]) == 2 and "third" not in runs
+
+
+@pytest.mark.parametrize("seeds", [{}, {"one": 1, "two": 1}])
+def test_seeds_are_given_for_the_settings_there_are(checkout, seeds):
+    with pytest.raises(InputError, match="differ in '(one|two)'"):
+        sweep.over_seeds({"one": TINY}, seeds)
     assert Store().get(TINY) is None
 
 

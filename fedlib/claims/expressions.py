@@ -19,7 +19,7 @@ from scipy import stats
 
 from fedlib import statistics
 from fedlib.measures import convergence
-from fedlib.records import Record
+from fedlib.records import LAST, Record
 from fedlib.spec import InputError, unknown
 
 
@@ -64,7 +64,7 @@ def _array(value: Any) -> Any:
 
 
 @of_record
-def final(run: Record, series: str = "test_accuracy", count: int = 3) -> Any:
+def final(run: Record, series: str = "test_accuracy", count: int = LAST) -> Any:
     """Mean of the last `count` values of a series (fewer where there are fewer)."""
     return np.mean([_array(value) for value in run.values(series)[-count:]], axis=0)
 
@@ -103,7 +103,7 @@ def seconds(run: Record) -> float:
 
 
 @of_record
-def rounds_to(run: Record, target: float, series: str = "test_accuracy", window: int = 3) -> float:
+def rounds_to(run: Record, target: float, series: str = "test_accuracy", window: int = LAST) -> float:
     """First round whose mean of `window` values reaches `target`; the last one where it never does (a lower bound)."""
     measured = run.rounds(series)
     return float(convergence.rounds_to(measured, run.values(series), target, min(window, len(measured))).round)
@@ -135,7 +135,7 @@ def chosen_member(family: Family, by: str = "validation_accuracy", series: str =
 
 
 @of_record
-def tier_accuracy(run: Record, tier: int, count: int = 3) -> float:
+def tier_accuracy(run: Record, tier: int, count: int = LAST) -> float:
     """Mean accuracy of one device tier's clients (0 the strongest) on their own test images, last `count` measured."""
     from fedlib.methods.tiers import tiers
 
