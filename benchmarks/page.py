@@ -51,6 +51,9 @@ From the launch of Python to the end of the first batch, the data cached: {start
 - **bfloat16** copies of the weights for forward and backward passes, fp32 weights and updates.
 - **Batches by index** from images that all processes map into memory once.
 - **A running mean** of the updates, so that client models never pile up (`fedlib.federation`).
+- **Weights and updates are never sent**: all processes have the same memory mapped, and a task names its place in it
+  (`fedlib.workers`).
+- **Plain SGD steps layer by layer**; gradients come into one vector only where a method looks at them (`fedlib.local`).
 
 On a GPU a round's clients can train together (`fedlib.batched`, `FEDLIB_DEVICE=cuda`). No GPU was to be had: that it
 gives the same numbers is tested on the CPU, and its speed is unmeasured.

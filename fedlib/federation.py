@@ -185,7 +185,7 @@ def returned(client: Client, w: Tensor, due: tuple[int, ...]) -> Result:
 
 def train_client_shared(vectors: Tensor, row: int, e: Experiment, index: int, round: int, *rest: Any) -> Result:
     """:func:`train_client` in another process: the last of `vectors` are the weights, one becomes the update."""
-    result = train_client(e, index, round, workers.keep(vectors)[-1].clone(), *rest)
+    result = train_client(e, index, round, vectors[-1], *rest)
     vectors[row].copy_(result.delta)
     return replace(result, delta=None)
 
@@ -267,7 +267,7 @@ class Run:
     workers: int = 1
     trajectory: Callable[[Experiment], Callable[[int], Tensor]] | None = None
     """The weights of another run by round, for measures that compare with it."""
-    vectors: Tensor | None = None
+    vectors: workers.Rows | None = None
     """With several workers: memory shared with them, one update a row and the weights in the last."""
     device: torch.device | None = None
     """Where clients train together (`fedlib.batched`); None: one by one, on the workers."""
@@ -413,7 +413,7 @@ def train_clients(run: Run, tasks: Iterable[tuple]) -> Iterator[Result]:
     """What :func:`train_client` returns for each task without its weights, which are the run's, in order.
 
     To send a vector takes new memory page by page, most of what a round costs beside training; so weights and updates
-    go through vectors that all processes map once.
+    go through vectors that all processes map once. A result's update lasts until the next result is asked for.
     """
     if run.device is not None:
         yield from train_together(run, tasks)
@@ -423,11 +423,12 @@ def train_clients(run: Run, tasks: Iterable[tuple]) -> Iterator[Result]:
         return
     rows = workers.under_way(run.workers)
     if run.vectors is None:
-        run.vectors = torch.empty(rows + 1, len(run.w)).share_memory_()
-    run.vectors[-1].copy_(run.w)
+        run.vectors = workers.Rows(rows + 1, len(run.w))
+    vectors = run.vectors.tensor
+    vectors[-1].copy_(run.w)
     tasks = ((run.vectors, i % rows, *task) for i, task in enumerate(tasks))
     for i, result in enumerate(run.map(train_client_shared, tasks)):
-        yield replace(result, delta=run.vectors[i % rows].clone())
+        yield replace(result, delta=vectors[i % rows])
 
 
 def train_together(run: Run, tasks: Iterable[tuple]) -> Iterator[Result]:

@@ -10,6 +10,7 @@ from fedlib import federation
 from fedlib.experiment import Experiment
 from fedlib.local import SGD
 from fedlib.measures.objective import Objective, sample
+from fedlib.methods.base import Method
 from fedlib.models import CNN
 
 
@@ -28,6 +29,25 @@ def test_sgd_is_pytorch_s_to_the_bit(momentum, weight_decay):
         own.step()
         theirs.step()
         assert torch.equal(w, parameter.data) and torch.equal(g, before)
+
+
+class LooksAtTheGradient(Method):
+    """Changes nothing, but has the gradient brought into one vector."""
+
+    def correct(self, client, g):
+        assert bool(g.any())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_stepping_layer_by_layer_is_stepping_in_one_vector_to_the_bit(precision):
+    e = Experiment(
+        train_images=200, clients=2, batch_size=16, rounds=2, precision=precision,
+        model=CNN(channels=(4, 8), dense=(8,), norm="batch"),
+    )  # fmt: skip
+    runs = [federation.begin(one) for one in (e, e.but(methods=(LooksAtTheGradient(),)))]
+    for run in runs:
+        list(federation.play(run))
+    assert torch.equal(runs[0].w, runs[1].w)
 
 
 def test_a_second_network_first_asked_for_in_inference_mode_can_be_differentiated():

@@ -68,6 +68,22 @@ def test_tensors_are_shared_not_lost():
     assert total == 6000
 
 
+def add_one(rows, index):
+    """Add to a row of the memory that this process has mapped; where that lies in it."""
+    rows[index] += 1
+    return os.getpid(), rows.data_ptr()
+
+
+def test_shared_rows_are_one_memory_that_a_worker_maps_once_and_never_confuses():
+    for _ in range(3):  # the next one's file may well have the path that the last one's had
+        rows = workers.Rows(4, 1000)
+        assert not rows.tensor.any()
+        places = set(workers.ordered(add_one, [(rows, i % 4) for i in range(8)], 2))
+        assert (rows.tensor == 2).all()
+        assert len(places) == len({pid for pid, _ in places}) <= 2
+        del rows
+
+
 def test_the_allocator_is_left_alone_without_glibc(monkeypatch):
     assert allocator.configure() is (platform.libc_ver()[0] == "glibc")
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))

@@ -20,11 +20,11 @@ def at_second_batch(monkeypatch, experiment, check):
     """Run the experiment's first two rounds, calling check(space, client, x, y) before those gradients."""
     original, checked = local.Workspace.gradient, []
 
-    def gradient(space, client, x, y, methods):
+    def gradient(space, client, x, y, methods, **how):
         if client.round == 2 and client.step == 1 and client.index not in checked:
             checked.append(client.index)
             check(space, client, x, y)
-        return original(space, client, x, y, methods)
+        return original(space, client, x, y, methods, **how)
 
     monkeypatch.setattr(local.Workspace, "gradient", gradient)
     play(experiment.but(rounds=2))
