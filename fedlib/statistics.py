@@ -52,10 +52,12 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
-    """Estimate of a - b, paired by seed: both runs share start, partition and batch order where they can."""
-    if len(a) != len(b):
-        raise InputError(f"{len(a)} values against {len(b)}: a paired difference needs the same seeds")
-    return estimate(np.subtract(a, b))
+    """Estimate of a - b, paired by seed: both runs share start, partition and batch order where they can.
+
+    Both are values of the seeds 0, 1, ... in this order; where one has more, those without a partner are left out.
+    """
+    pairs = min(len(a), len(b))
+    return estimate(np.subtract(a[:pairs], b[:pairs]))
 
 
 @dataclass(frozen=True)
