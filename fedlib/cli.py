@@ -299,7 +299,7 @@ def _first_number(result: Any) -> str:
 @app.command()
 def verify(
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Only records whose id begins so.")] = None,
-    sample: Annotated[int | None, typer.Option(help="So many records, chosen by the commit; default: all.")] = None,
+    sample: Annotated[int | None, typer.Option(help="So many, chosen by the commit; default: all.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds; default: all of digits, the first of others.")] = None,
     edition: Annotated[str, typer.Option(help="Only digits or cifar10; default: all.")] = "",
 ) -> None:
@@ -316,6 +316,8 @@ def verify(
     if not files:
         raise InputError(f"no records{' of ' + edition if edition else ''} to verify; `fedlib run` makes them")
     chosen = replay.sample(files, sample, records.commit())
+    if not chosen:
+        raise InputError(f"no data set of these {len(files)} records is here; set FEDLIB_DATA as the README says")
     results = []
     for result in replay.verify(chosen, rounds, workers.cores()):
         results.append(result)

@@ -139,9 +139,12 @@ def _close(stored: Any, value: Any, relative: float, absolute: float) -> bool:
 
 
 def sample(paths: Iterable[Path], count: int | None, key: str) -> list[Path]:
-    """`count` of the files (None: all), those that `key`, a commit, picks: another commit picks others."""
+    """`count` of the files (None: all), those that `key`, a commit, picks: another commit picks others.
+
+    A sample is drawn from records whose data set is here; among all files one that is not is a failure.
+    """
     order = sorted(paths, key=lambda path: hashlib.sha256(f"{key}/{path.stem}".encode()).digest())
-    return order if count is None else order[:count]
+    return order if count is None else [path for path in order if available(path.parent.name)][:count]
 
 
 def verify(files: Iterable[Path], rounds: int | None = None, workers: int = 1) -> Iterator[Replay]:

@@ -148,6 +148,14 @@ def test_the_sample_turns_with_the_commit(store):
     assert set().union(*(replay.sample(files, 5, str(commit)) for commit in range(60))) == set(files)
 
 
+def test_a_sample_leaves_out_records_whose_data_are_not_here(store, record, monkeypatch):
+    monkeypatch.setattr(replay.datasets, "is_local", lambda name: False)
+    store.put(Record(SMALL.but(dataset="tinyimagenet20"), record.series, record.provenance))
+    assert len(replay.sample(store.files(), 10, "1f3")) == len(store.files()) - 1
+    code, output = verify("--edition", "cifar10", "--sample", "1")
+    assert code == 2 and "no data set of these 1 records is here" in output
+
+
 def test_only_the_named_records_are_replayed(store, record):
     other = sweep.obtain(SMALL.but(seed=1, measures=()), store)
     code, output = verify(other.id[:6], "--rounds", "1")
