@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import subprocess
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -249,14 +250,15 @@ class Store:
         write(self._state(experiment), serialised(state | {"experiment": experiment.to_dict()}))
 
     def load_state(self, experiment: Experiment) -> dict[str, Any] | None:
-        """What a killed run left, or None when it left nothing that can be read: it then starts afresh."""
+        """What a killed run left, or None when it left nothing that can be read (a warning says so): it starts afresh."""
         path = self._state(experiment)
         try:
             state = torch.load(path, weights_only=True)
         except FileNotFoundError:
             return None
-        except Exception:  # torch names no common error for a damaged file
+        except Exception as error:  # torch names no common error for a damaged file
             path.unlink(missing_ok=True)
+            warnings.warn(f"{path} cannot be read ({error}): run {experiment.id} starts afresh", stacklevel=2)
             return None
         state.pop("experiment", None)
         return state if state.pop("numerics", None) == NUMERICS else None

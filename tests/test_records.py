@@ -105,7 +105,9 @@ def test_a_run_is_trained_once(store, monkeypatch):
 def test_a_damaged_state_starts_afresh(store):
     store.cache.joinpath("runs").mkdir(parents=True)
     store.cache.joinpath("runs", f"{TINY.id}.pt").write_bytes(b"half")
-    assert sweep.obtain(TINY, store).rounds("train_loss").tolist() == [1, 2]
+    with pytest.warns(UserWarning, match=f"run {TINY.id} starts afresh"):
+        record = sweep.obtain(TINY, store)
+    assert record.rounds("train_loss").tolist() == [1, 2]
 
 
 def test_provenance_is_complete(store):
