@@ -250,7 +250,7 @@ class Store:
         write(self._state(experiment), serialised(state | {"experiment": experiment.to_dict()}))
 
     def load_state(self, experiment: Experiment) -> dict[str, Any] | None:
-        """What a killed run left, or None when it left nothing that can be read (a warning says so): it starts afresh."""
+        """What a killed run left; None when it left nothing that can be read, and a warning then."""
         path = self._state(experiment)
         try:
             state = torch.load(path, weights_only=True)
