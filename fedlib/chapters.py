@@ -413,6 +413,8 @@ def execute(job: Job) -> None:
     root, start, stamp = paths.root(), time.monotonic(), job.stamp
     # Only what differs from the cell is injected, so that a page without changes shows the cell alone.
     injected = {name: value for name, value in job.parameters.items() if value != job.chapter.defaults[name]}
+    # It cannot parse a type with a range and calls such a parameter unknown; all were checked when this was planned.
+    logging.getLogger("papermill").setLevel(logging.ERROR)
     with _scratch(job) as scratch, progress.shown(job.title) as tally, _told(job.command):
         try:
             notebook = papermill.execute_notebook(

@@ -20,10 +20,11 @@ import seaborn as sns
 from IPython.display import HTML, Markdown, display
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from fedlib.records import COMMAND, Record
 from fedlib.spec import in_words
-from fedlib.statistics import Estimate, estimate
+from fedlib.statistics import Estimate, estimate, geometric
 
 INK = "#0b0c0e"
 """Stands for the page's text colour; replaced by ``currentColor`` when a figure is shown."""
@@ -39,6 +40,7 @@ STYLE = {
     "axes.facecolor": "none", "figure.facecolor": "none", "savefig.facecolor": "none", "legend.frameon": False,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#888888",
     "grid.alpha": 0.25, "lines.linewidth": 1.8, "lines.markersize": 5, "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": 0.1,
 }  # fmt: skip
 
 
@@ -55,15 +57,30 @@ def new(rows: int = 1, width: float = 5.2, height: float = 3.5) -> tuple[Figure,
 
 
 def line(axes: Axes, x: Sequence[float], per_seed: Sequence[Sequence[float]], label: str, index: int) -> pd.DataFrame:
-    """Mean over seeds (`per_seed` is (seeds, len(x))) against x, with its 95 % interval as a band; the numbers."""
-    estimates = [estimate(column) for column in np.asarray(per_seed, float).T]
+    """Mean over seeds (`per_seed` is (seeds, len(x))) against x, with its 95 % interval as a band; the numbers.
+
+    On a vertical axis that is logarithmic already, the mean is the geometric one and the interval that of the
+    logarithms. Whole numbers x, such as rounds, get ticks at whole numbers.
+    """
+    of = geometric if axes.get_yscale() == "log" else estimate
+    estimates = [of(column) for column in np.asarray(per_seed, float).T]
     table = pd.DataFrame([vars(e) for e in estimates]).assign(series=label, x=list(x))
     colour = COLOURS[index % len(COLOURS)]
     marker = MARKERS[index % len(MARKERS)] if len(x) <= 40 else None
     axes.plot(x, table["mean"], color=colour, marker=marker, label=label)
     if np.isfinite(table[["low", "high"]].to_numpy()).all():
         axes.fill_between(x, table["low"], table["high"], color=colour, alpha=0.2, linewidth=0)
+    if axes.get_xscale() == "linear" and all(isinstance(place, int | np.integer) for place in x):
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     return table[["series", "x", "mean", "low", "high", "n"]]
+
+
+def legend_above(axes: Axes, columns: int = 2) -> None:
+    """The legend between the axes and what stands over them, where it covers no data."""
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=9, borderaxespad=0.2, handlelength=1.6,
+        columnspacing=1.2,
+    )
 
 
 def dots(axes: Axes, estimates: Mapping[str, Estimate], label: str, index: int) -> pd.DataFrame:

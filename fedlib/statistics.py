@@ -51,6 +51,19 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, float(low), float(high), len(values))
 
 
+def geometric(values: Sequence[float]) -> Estimate:
+    """Geometric mean of one positive value per seed, with the interval of the logarithms: never below zero.
+
+    Of ratios and of quantities that differ by orders of magnitude. Raises :class:`InputError` for a value that is not
+    positive.
+    """
+    values = np.asarray(values, float)
+    if not (values > 0).all():
+        raise InputError(f"a geometric mean of {values.min():g} (allowed: values above 0)")
+    logs = estimate(np.log(values))
+    return Estimate(*map(float, np.exp([logs.mean, logs.low, logs.high])), logs.n)
+
+
 def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
     """Estimate of a - b, paired by seed: both runs share start, partition and batch order where they can.
 

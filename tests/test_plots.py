@@ -46,6 +46,31 @@ def test_the_band_is_the_interval():
     assert np.isclose(band.min(), table["low"][0]) and np.isclose(band.max(), table["high"][0])
 
 
+def test_on_a_logarithmic_axis_the_band_is_the_interval_of_the_logarithms():
+    _, (axes,) = plots.new()
+    axes.set_yscale("log")
+    table = plots.line(axes, [1, 2], [[0.1, 1.0], [1.0, 1.0], [10.0, 1.0]], "x", 0)
+    assert table["mean"].tolist() == pytest.approx([1.0, 1.0])
+    assert table["low"][0] > 0 and table["low"][0] * table["high"][0] == pytest.approx(1)
+
+
+def test_rounds_have_whole_numbers_as_ticks():
+    _, axes = plots.new(2)
+    plots.line(axes[0], range(1, 5), [[0.1, 0.2, 0.3, 0.4]], "x", 0)
+    assert all(tick == round(tick) for tick in axes[0].get_xticks())
+    plots.line(axes[1], [0.0, 0.25, 0.5], [[0.1, 0.2, 0.3]], "x", 0)
+    assert not all(tick == round(tick) for tick in axes[1].get_xticks())
+
+
+def test_a_legend_above_covers_no_data():
+    figure, (axes,) = plots.new()
+    for i, name in enumerate(("FedAvg", "FedProx", "SCAFFOLD")):
+        plots.line(axes, range(1, 5), [[0.1, 0.9, 0.1, 0.9]], name, i)
+    plots.legend_above(axes)
+    figure.canvas.draw()
+    assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
+
+
 def test_dots_stand_at_the_mean_between_the_ends_of_the_interval():
     _, (axes,) = plots.new()
     one_seed = Estimate(0.4, -np.inf, np.inf, 1)

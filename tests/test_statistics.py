@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedlib.spec import InputError
-from fedlib.statistics import BrokenLine, Estimate, break_point, broken_line, difference, estimate, growth
+from fedlib.statistics import BrokenLine, Estimate, break_point, broken_line, difference, estimate, geometric, growth
 
 
 def test_coverage_with_three_seeds():
@@ -30,6 +30,15 @@ def test_one_seed_knows_nothing():
     assert estimate([0.3]).high == np.inf
     with pytest.raises(InputError, match="at least one"):
         estimate([])
+
+
+def test_geometric_is_the_estimate_of_the_logarithms():
+    e = geometric([0.01, 0.1, 1.0])
+    assert e.mean == pytest.approx(0.1) and 0 < e.low < e.mean < e.high
+    logs = estimate(np.log([0.01, 0.1, 1.0]))
+    assert np.log([e.low, e.high]) == pytest.approx([logs.low, logs.high])
+    with pytest.raises(InputError, match="above 0"):
+        geometric([0.1, 0.0])
 
 
 def test_difference_is_paired():
