@@ -76,11 +76,12 @@ def line(axes: Axes, x: Sequence[float], per_seed: Sequence[Sequence[float]], la
 
 
 def legend_above(axes: Axes, columns: int = 2) -> None:
-    """The legend between the axes and what stands over them, where it covers no data."""
-    axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize=9, borderaxespad=0.2, handlelength=1.6,
-        columnspacing=1.2,
-    )
+    """The legend over the axes, where it covers no data; over the figure where the axes, its first, have a title."""
+    look = {"ncols": columns, "fontsize": 9, "handlelength": 1.6, "columnspacing": 1.2}
+    if axes.get_title():
+        axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", **look)
+    else:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, **look)
 
 
 def dots(axes: Axes, estimates: Mapping[str, Estimate], label: str, index: int) -> pd.DataFrame:
@@ -95,6 +96,8 @@ def dots(axes: Axes, estimates: Mapping[str, Estimate], label: str, index: int) 
     marker = MARKERS[index % len(MARKERS)]
     axes.errorbar(table["mean"], places, xerr=ends.T, fmt=marker, color=colour, capsize=2, label=label)
     axes.set_yticks(np.arange(len(table)), list(estimates))
+    if axes.get_xscale() == "linear":
+        axes.locator_params("x", nbins=6)  # names to the left leave little room for numbers below
     return table[["series", "x", "mean", "low", "high", "n"]]
 
 

@@ -102,7 +102,7 @@ def draw_classes(axes: Axes, trace: Trace, found: Iterable[Sign]) -> pd.DataFram
     axes.set_xticks(np.arange(table.shape[1]) + 0.5, range(table.shape[1]))
     axes.grid(False)
     axes.set(xlabel="class", ylabel="client", title=f"accuracy, round {trace.rounds[-1]}")
-    bar = axes.figure.colorbar(picture, ax=axes, aspect=40, pad=0.02)
+    bar = axes.figure.colorbar(picture, ax=axes, aspect=40, pad=0.02, label="accuracy")
     bar.outline.set_visible(False)
     names = ["global", *map(str, trace.clients[shown])]
     return pd.DataFrame(table, index=pd.Index(names, name="client")).rename_axis(columns="class").stack().rename(

@@ -62,13 +62,18 @@ def test_rounds_have_whole_numbers_as_ticks():
     assert not all(tick == round(tick) for tick in axes[1].get_xticks())
 
 
-def test_a_legend_above_covers_no_data():
-    figure, (axes,) = plots.new()
+@pytest.mark.parametrize("title", ["", "global model"])
+def test_a_legend_above_covers_no_data(title):
+    figure, (axes, _) = plots.new(2)
     for i, name in enumerate(("FedAvg", "FedProx", "SCAFFOLD")):
         plots.line(axes, range(1, 5), [[0.1, 0.9, 0.1, 0.9]], name, i)
+    axes.set_title(title)
     plots.legend_above(axes)
     figure.canvas.draw()
-    assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1
+    (legend,) = figure.legends or [axes.get_legend()]
+    below = axes.title if title else axes
+    assert legend.get_window_extent().y0 >= below.get_window_extent().y1
+    assert legend.get_window_extent().y1 <= figure.bbox.y1
 
 
 def test_dots_stand_at_the_mean_between_the_ends_of_the_interval():
