@@ -91,9 +91,9 @@ def experiments() -> dict[str, Experiment]:
     return {name: BASE.but(**fields) for name, fields in sorted((defaults | CASES).items())}
 
 
-def play(experiment: Experiment) -> federation.Run:
+def play(experiment: Experiment, workers: int = 1) -> federation.Run:
     """The run, to its end."""
-    run = federation.begin(experiment)
+    run = federation.begin(experiment, workers=workers)
     for _ in federation.play(run):
         pass
     return run

@@ -71,7 +71,8 @@ class Condensed(Copy):
         e, space = setting.experiment, setting.space
         rng, generator = seeds.numpy(e.seed, "condensation"), seeds.torch_(e.seed, "condensation")
         y, real = torch.arange(size) % setting.classes, torch.from_numpy(drawn.y)
-        low, high = -space.shift * space.scale, (255 - space.shift) * space.scale
+        shift, scale = (by_channel.view(-1, 1, 1) for by_channel in (space.shift, space.scale))
+        low, high = -shift * scale, (255 - shift) * scale
         s = space.images(torch.from_numpy(drawn.x[:size]))  # drawn in the same order of classes
         if self.init == "noise":
             s = torch.randn(s.shape, generator=generator).clamp(low, high)
@@ -97,5 +98,5 @@ class Condensed(Copy):
                         training.zero_grad()
                         F.cross_entropy(network(s.detach()[part]), y[part]).backward()
                         training.step()
-        pixels = s.detach() / space.scale + space.shift
+        pixels = s.detach() / scale + shift
         return pixels.permute(0, 2, 3, 1).round().clamp(0, 255).to(torch.uint8).numpy()
