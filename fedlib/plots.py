@@ -76,12 +76,18 @@ def line(axes: Axes, x: Sequence[float], per_seed: Sequence[Sequence[float]], la
 
 
 def legend_above(axes: Axes, columns: int = 2) -> None:
-    """The legend over the axes, where it covers no data; over the figure where the axes, its first, have a title."""
+    """The legend over the axes, where it covers no data; over the figure where the axes, its first, have a title.
+
+    In so many columns, or in as many as the figure is wide enough for.
+    """
+    handles, labels = axes.get_legend_handles_labels()
+    points = 30 + 5.4 * max(map(len, labels))  # the line, and the letters of 9 point
+    columns = max(1, min(columns, int(72 * axes.figure.get_figwidth() // points)))
     look = {"ncols": columns, "fontsize": 9, "handlelength": 1.6, "columnspacing": 1.2}
     if axes.get_title():
-        axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", **look)
+        axes.figure.legend(handles, labels, loc="outside upper left", **look)
     else:
-        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, **look)
+        axes.legend(handles, labels, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.2, **look)
 
 
 def dots(axes: Axes, estimates: Mapping[str, Estimate], label: str, index: int) -> pd.DataFrame:

@@ -65,15 +65,16 @@ def test_rounds_have_whole_numbers_as_ticks():
 @pytest.mark.parametrize("title", ["", "global model"])
 def test_a_legend_above_covers_no_data(title):
     figure, (axes, _) = plots.new(2)
-    for i, name in enumerate(("FedAvg", "FedProx", "SCAFFOLD")):
+    for i, name in enumerate(("FedAvg", "FedProx, one class each, rate 0.003", "SCAFFOLD, one class each")):
         plots.line(axes, range(1, 5), [[0.1, 0.9, 0.1, 0.9]], name, i)
     axes.set_title(title)
-    plots.legend_above(axes)
+    plots.legend_above(axes, 3)
     figure.canvas.draw()
     (legend,) = figure.legends or [axes.get_legend()]
     below = axes.title if title else axes
     assert legend.get_window_extent().y0 >= below.get_window_extent().y1
     assert legend.get_window_extent().y1 <= figure.bbox.y1
+    assert figure.bbox.x0 <= legend.get_window_extent().x0 and legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_dots_stand_at_the_mean_between_the_ends_of_the_interval():
