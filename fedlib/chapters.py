@@ -434,6 +434,9 @@ def execute(job: Job) -> None:
             raise ChapterError(f"chapter {job.title}: the kernel died, perhaps for want of memory; {GO_ON}") from None
         except OSError as error:
             raise records.StorageError(f"cannot write {scratch}: {error.strerror}; {GO_ON}") from None
+    for cell in notebook.cells:  # a page opens with its claim, and its parameters when they are asked for
+        if "injected-parameters" in cell.metadata.get("tags", ()):
+            cell.metadata["tags"].append("hide-input")
     notebook.metadata.pop("papermill", None)  # paths and times of this machine
     notebook.metadata["fedlib"] = {
         "chapter": job.chapter.name,

@@ -283,3 +283,4 @@ def test_each_chapter_is_valid_in_all_its_editions_and_kept_without_outputs(name
         assert chapters.plan(name, edition).parameters.keys() == chapter.parameters.keys()
     for cell in nbformat.read(chapter.path, 4).cells:
         assert not cell.get("outputs") and cell.get("execution_count") is None
+        assert cell.cell_type == "markdown" or "hide-input" in cell.metadata.get("tags", ()), "a page opens with words"

@@ -46,6 +46,13 @@ def fedlib(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
     )
 
 
+def test_pages_open_with_words_and_fold_their_code(site):
+    cells = [cell for path in (ROOT / "book" / "chapters").glob("*.ipynb") for cell in nbformat.read(path, 4).cells]
+    code = [set(cell.metadata.get("tags", ())) for cell in cells if cell.cell_type == "code"]
+    assert any("injected-parameters" in tags for tags in code)
+    assert all("hide-input" in tags for tags in code)
+
+
 @pytest.fixture(scope="session")
 def address(site):
     """The site on localhost."""
