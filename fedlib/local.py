@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -180,7 +179,9 @@ class LayerwiseSGD:
         self.space.latest = ()
 
 
-def optimizer_for(experiment: Experiment, space: Workspace, lr: float, flat: bool) -> Any:
+def optimizer_for(
+    experiment: Experiment, space: Workspace, lr: float, flat: bool
+) -> SGD | LayerwiseSGD | torch.optim.Optimizer:
     """A fresh optimiser over a workspace's trained weights; `flat` as in :meth:`Workspace.gradient`."""
     if not flat:
         return LayerwiseSGD(space, lr)

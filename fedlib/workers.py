@@ -120,7 +120,7 @@ class Rows:
             path = self._file.name
         self._file.truncate(rows * size * torch.float32.itemsize)
         self._key = (path, next(self._numbers), rows, size)  # a number, since a later file can have the same path
-        self.tensor = _map(*self._key)
+        self.tensor = _mapped.__wrapped__(*self._key)  # only workers keep it beyond its last use
 
     def __reduce__(self) -> tuple:
         return _mapped, self._key
@@ -128,10 +128,6 @@ class Rows:
 
 @functools.lru_cache(maxsize=1)
 def _mapped(path: str, number: int, rows: int, size: int) -> torch.Tensor:
-    return _map(path, number, rows, size)
-
-
-def _map(path: str, number: int, rows: int, size: int) -> torch.Tensor:
     return torch.from_file(path, shared=True, size=rows * size).view(rows, size)
 
 
