@@ -83,6 +83,9 @@ def _build(root: Path) -> Path:
         if run.returncode or problems:
             raise SiteError(_listing(problems) if problems else f"jupyter-book failed:\n{output[-4000:]}")
         built = Path(scratch) / "_build" / "html"
+        # jupyter-book's redirect to the first page names no icon; some browsers would ask for one that is not there.
+        index = built / "index.html"
+        index.write_text(f'<link rel="icon" href="data:," />\n{index.read_text()}')
         (built / _FINGERPRINT).write_text(fingerprint)
         shutil.rmtree(site, ignore_errors=True)
         built.rename(site)
