@@ -27,7 +27,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedlib import local, seeds
 from fedlib.experiment import Experiment
-from fedlib.layers import MaxPoolReLU
 from fedlib.methods.base import Client, overriding
 from fedlib.spec import InputError, nearest
 
@@ -115,9 +114,6 @@ def _descend(work: list[Work], lr: float, experiment: Experiment, device: torch.
     space, layout = clients[0].space, clients[0].space.layout
     shift, scale = space.shift.to(device), space.scale.to(device)
     network = copy.deepcopy(experiment.outline)
-    for module in network.modules():
-        if isinstance(module, MaxPoolReLU):
-            module.bitwise = False  # torch.func cannot see into it
     names = [name for name, _ in network.named_parameters()]
 
     def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:

@@ -50,17 +50,67 @@ class GroupNorm(nn.GroupNorm):
         return F.group_norm(x, self.num_groups, weight, bias, self.eps)
 
 
-class MaxPoolReLU(nn.Module):
-    """``relu(max_pool2d(x, 2))`` with PyTorch's gradients: the first of a window's equal maxima gets it.
+class FirstOrder(nn.Module):
+    """A layer with a faster form for training on CPUs, which can be differentiated once and not by `torch.func`."""
 
-    PyTorch's bfloat16 kernels work value by value on CPUs; there a form of our own trains small networks 10 % faster.
+    first_order = False
+    """Whether to use that form."""
+
+
+def first_order(network: nn.Module, on: bool = True) -> None:
+    """Have all layers of a network use their faster forms, or their ordinary ones again."""
+    for module in network.modules():
+        if isinstance(module, FirstOrder):
+            module.first_order = on
+
+
+class Dense(nn.Linear, FirstOrder):
+    """:class:`torch.nn.Linear`; in float32 its faster form has large layers multiplied by oneDNN.
+
+    PyTorch asks MKL for them, which on processors of other makers than its own takes twice the time.
     """
 
-    bitwise = True
-    """Whether to use that form, which `torch.func` cannot transform."""
+    LARGE = 1 << 16
+    """Weights from which oneDNN is faster."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dtype == torch.bfloat16 and x.device.type == "cpu" and self.bitwise:
+        if self.first_order and self.weight.numel() >= self.LARGE and x.dtype == torch.float32 and _onednn(x):
+            return OneDNNLinear.apply(x, self.weight, self.bias)
+        return super().forward(x)
+
+
+def _onednn(x: Tensor) -> bool:
+    return x.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (n, d) times the transposed weight (k, d), plus a bias (k,)."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+class OneDNNLinear(torch.autograd.Function):
+    """The three products of :class:`Dense`."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _product(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return _product(grad, weight.t()), _product(grad.t(), x.t()), grad.sum(0)
+
+
+class MaxPoolReLU(FirstOrder):
+    """``relu(max_pool2d(x, 2))`` with PyTorch's gradients: the first of a window's equal maxima gets it.
+
+    PyTorch's bfloat16 kernels work value by value on CPUs; the faster form trains small networks 10 % faster there.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.first_order and x.dtype == torch.bfloat16 and x.device.type == "cpu":
             return BitwiseMaxPoolReLU.apply(x)
         return F.max_pool2d(x, 2).relu_()
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from fedlib.layers import Average, BatchNorm, Flatten, GroupNorm, MaxPoolReLU
+from fedlib.layers import Average, BatchNorm, Dense, Flatten, GroupNorm, MaxPoolReLU
 from fedlib.spec import InputError, Spec, nearest, unknown
 
 Norm = Literal["none", "batch", "group"]
@@ -36,7 +36,7 @@ class Network(nn.Module):
     def __init__(self, body: nn.Module, width: int, classes: int) -> None:
         super().__init__()
         self.body = body
-        self.head = nn.Linear(width, classes)
+        self.head = Dense(width, classes)
 
     def features(self, x: Tensor) -> Tensor:
         """The representation z that the papers on dimensional collapse look at: the input of the last layer."""
@@ -112,7 +112,7 @@ class CNN(Model):
         else:
             layers["average"] = Average()
         for i, outputs in enumerate(self.dense, 1):
-            layers[f"fc{i}"] = nn.Linear(inputs, outputs)
+            layers[f"fc{i}"] = Dense(inputs, outputs)
             layers[f"fc{i}_relu"] = nn.ReLU(inplace=True)
             inputs = outputs
         return Network(nn.Sequential(layers), inputs, classes)

@@ -62,6 +62,16 @@ def test_a_second_network_first_asked_for_in_inference_mode_can_be_differentiate
     assert torch.equal(found, expected) and found.norm() > 0
 
 
+def test_the_second_network_has_the_ordinary_layers_which_can_be_differentiated_twice():
+    e = Experiment(train_images=100, clients=2, batch_size=10, model=CNN(channels=(16, 32), dense=(600,)))
+    s = federation.Setting(e)
+    x = s.space.images(torch.from_numpy(s.dataset.x_train[:4]))
+    assert s.space.network.body.fc1.first_order and not s.space.at(s.w_init).body.fc1.first_order
+    (g,) = torch.autograd.grad(s.space.at(s.w_init)(x).sum(), s.space.at(s.w_init).body.fc1.weight, create_graph=True)
+    assert g.requires_grad
+    assert torch.autograd.grad(g.square().sum(), s.space.at(s.w_init).head.weight)[0].norm() > 0
+
+
 def test_a_run_loads_neither_pytorch_s_compiler_nor_scipy():
     code = """
 import sys

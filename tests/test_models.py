@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fedlib.layers import BatchNorm, BitwiseMaxPoolReLU, Flatten, GroupNorm, MaxPoolReLU
+from fedlib.layers import BatchNorm, BitwiseMaxPoolReLU, Dense, Flatten, GroupNorm, MaxPoolReLU, first_order
 from fedlib.models import CNN, Layout, LeNet, Linear, MobileNetV2, ResNet
 from fedlib.spec import InputError
 
@@ -153,12 +153,37 @@ def test_pooling_is_pytorchs(shape, values, dtype, pool) -> None:
 
 def test_pooling_takes_infinities_and_any_memory_order() -> None:
     x = torch.tensor([1.0, float("inf"), -float("inf"), 2.0], dtype=torch.bfloat16).view(1, 1, 2, 2).requires_grad_()
-    y = MaxPoolReLU()(x)
+    pool = MaxPoolReLU()
+    first_order(pool)
+    y = pool(x)
     (grad,) = torch.autograd.grad(y, x, torch.full_like(y, float("inf")))
     assert y.item() == float("inf")
     assert grad.flatten().tolist() == [0, float("inf"), 0, 0]
     x = torch.randn(2, 3, 4, 6, dtype=torch.bfloat16)
-    assert torch.equal(MaxPoolReLU()(x), F.max_pool2d(x, 2).relu())
+    assert torch.equal(pool(x), F.max_pool2d(x, 2).relu())
+
+
+@pytest.mark.parametrize("count", [1, 7, 32])
+def test_a_large_dense_layer_is_pytorchs(count) -> None:
+    torch.manual_seed(0)
+    layer, x, grad = Dense(1024, 64), torch.randn(count, 1024, requires_grad=True), torch.randn(count, 64)
+    taken = []
+    for fast in (False, True):
+        first_order(layer, fast)
+        y = layer(x)
+        assert ("OneDNN" in y.grad_fn.name()) is fast
+        taken.append((y.detach(), *torch.autograd.grad(y, (x, layer.weight, layer.bias), grad)))
+    for ours, torchs in zip(*taken, strict=True):
+        # Sums of up to 1024 products of size 1, taken in another order.
+        torch.testing.assert_close(ours, torchs, rtol=1e-5, atol=1e-5)
+        assert ours.shape == torchs.shape
+
+
+def test_small_layers_and_other_number_formats_stay_with_pytorch() -> None:
+    small, low = Dense(128, 10), Dense(1024, 64).bfloat16()
+    for layer, x in ((small, torch.randn(4, 128)), (low, torch.randn(4, 1024, dtype=torch.bfloat16))):
+        first_order(layer)
+        assert "OneDNN" not in layer(x).grad_fn.name()
 
 
 def test_flatten_is_a_view_in_channels_last_order() -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import workload
+from fedlib.layers import first_order
 from fedlib.models import CNN
 
 
@@ -36,6 +37,7 @@ def _train(images: Path, rounds: int, clients: int, bf16: bool, barrier, results
     x, y = (torch.from_numpy(a) for a in workload.read(images, "c"))
     net = CNN(channels=(32, 64), dense=(128,)).build(workload.SHAPE, workload.CLASSES)
     net.to(memory_format=torch.channels_last)
+    first_order(net)
     master = [p.detach().clone(memory_format=torch.preserve_format) for p in net.parameters()]
     if bf16:
         net.bfloat16()
