@@ -144,6 +144,10 @@ class Runs(UserDict[Hashable, list[Record]]):
         """The mean of the last :data:`~fedlib.records.LAST` values of a series, of each seed, (seeds, ...)."""
         return np.array([record.last(series, LAST) for record in self[name]])
 
+    def curve(self, name: Hashable, series: str) -> tuple[np.ndarray, np.ndarray]:
+        """The rounds in which a series was measured, (m,), and its values for each seed, (seeds, m, ...)."""
+        return self[name][0].rounds(series), np.array([record.values(series) for record in self[name]])
+
     def traffic(self, name: Hashable) -> np.ndarray:
         """Bytes that the server and all clients send in a whole run, up and down, of each seed, (seeds,)."""
         return np.array([np.sum(r.values("bytes_up")) + np.sum(r.values("bytes_down")) for r in self[name]])
