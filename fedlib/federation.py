@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
@@ -322,7 +323,8 @@ def evaluate(run: Run, w: Tensor, split: str) -> tuple[float, float, np.ndarray]
 def begin(experiment: Experiment, state: dict[str, Any] | None = None, workers: int = 1, trajectory: Any = None) -> Run:
     """A run before its first round, or where `state` (a :attr:`Run.state`) left it."""
     device, s = batched.device(), setting(experiment)
-    if device is not None and batched.why_not(experiment):
+    if device is not None and (reason := batched.why_not(experiment)):
+        warnings.warn(f"{batched.VARIABLE}: clients train one by one on the CPU, since {reason}", stacklevel=2)
         device = None
     if state is None:
         server: State = {}

@@ -112,6 +112,8 @@ def in_words(value: Any) -> str:
     """One field of an experiment as one would write it."""
     if isinstance(value, tuple):
         return " + ".join(map(in_words, value)) or "none"
+    if value is None:
+        return "all"  # images, clients or samples: what None stands for in an experiment
     return brief(value) if isinstance(value, Spec) else str(value)
 
 

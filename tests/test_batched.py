@@ -1,5 +1,7 @@
 """Clients trained together give what the local loop gives, up to rounding. On the CPU: no GPU was to be had."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -131,7 +133,9 @@ def test_what_trains_alone_says_why(monkeypatch, fields, reason):
     e = SMALL.but(**fields)
     assert reason in batched.why_not(e)
     monkeypatch.setattr(batched, "device", lambda: torch.device("cpu"))
-    assert federation.begin(e).device is None
+    words = f"FEDLIB_DEVICE: clients train one by one on the CPU, since {reason}"
+    with pytest.warns(UserWarning, match=re.escape(words)):
+        assert federation.begin(e).device is None
     assert federation.begin(SMALL).device == torch.device("cpu")
 
 
@@ -206,4 +210,5 @@ def test_a_device_that_is_there_is_taken(monkeypatch):
     for given in ("cuda", "cuda:1"):
         monkeypatch.setenv(batched.VARIABLE, given)
         assert federation.begin(SMALL).device == torch.device(given)
-        assert federation.begin(SMALL.but(methods=(FedProx(),))).device is None
+        with pytest.warns(UserWarning, match="FedProx"):
+            assert federation.begin(SMALL.but(methods=(FedProx(),))).device is None

@@ -107,6 +107,11 @@ def test_a_stale_record_is_marked():
     assert "stale" in plots.provenance([record(numerics=0)])
 
 
+def test_the_settings_of_runs_are_told_in_words():
+    runs = [Record(Experiment(batch_size=size, clients=7), {}, {}) for size in (None, 50)]
+    assert plots.experiments(runs) == "dataset digits, clients 7<br>batch size: all, 50"
+
+
 def test_a_table_shows_its_cells_as_text(shown):
     plots.table(pd.DataFrame({"a": ["<b>1</b>"]}), "caption & more")
     assert "&lt;b&gt;" in shown[0] and "<caption>caption &amp; more</caption>" in shown[0]
