@@ -24,7 +24,11 @@ def run(images: Path, rounds: int, threads: int, processes: int = 1, bf16: bool 
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     os.environ["PFL_WORKER_ADDRESSES"] = ",".join(f"localhost:{port + i}" for i in range(processes))
-    call = f"import pathlib; from {__name__} import train; train(pathlib.Path({str(images)!r}), {rounds}, 1, {bf16})"
+    # os._exit: a thread of its communication that is still there when Python ends now and then aborts the process.
+    call = (
+        f"import os, pathlib; from {__name__} import train; "
+        f"train(pathlib.Path({str(images)!r}), {rounds}, 1, {bf16}); os._exit(0)"
+    )
     others = [
         subprocess.Popen([sys.executable, "-c", call], env=os.environ | {"PFL_WORKER_RANK": str(rank)})
         for rank in range(1, processes)
