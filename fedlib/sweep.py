@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import UserDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, as_completed
 
 import numpy as np
@@ -154,17 +154,20 @@ class Runs(UserDict[Hashable, list[Record]]):
 
 
 def over_seeds(
-    settings: Mapping[Hashable, Experiment], seeds: int | Mapping[Hashable, int], store: Store | None = None
+    settings: Mapping[Hashable, Experiment], seeds: int, headline: Collection[Hashable] = (), headline_seeds: int = 1,
+    store: Store | None = None,
 ) -> Runs:
     """The records of each named setting, for the seeds 0 to n - 1 in this order.
 
-    `seeds` is n, one number for all settings or one for each. Raises :class:`~fedlib.spec.InputError` where they name
-    different settings.
-    """
-    each = seeds if isinstance(seeds, Mapping) else dict.fromkeys(settings, seeds)
-    if differing := each.keys() ^ settings.keys():
-        raise InputError(f"settings and their numbers of seeds differ in {', '.join(map(repr, differing))}")
-    experiments = {name: [e.but(seed=seed) for seed in range(each[name])] for name, e in settings.items()}
+    n is `seeds`, and for the settings named in `headline` it is `headline_seeds` if that is more. Raises
+    :class:`~fedlib.spec.InputError` where `headline` names a setting that is not there.
+    """  # fmt: skip
+    if strangers := set(headline) - settings.keys():
+        raise InputError(f"headline names {', '.join(map(repr, strangers))} (allowed: names of settings)")
+    more = max(seeds, headline_seeds)
+    experiments = {
+        name: [e.but(seed=seed) for seed in range(more if name in headline else seeds)] for name, e in settings.items()
+    }
     every = [e for group in experiments.values() for e in group]
     found = dict(zip(dict.fromkeys(every), sweep(every, store), strict=True))
     return Runs({name: [found[e] for e in group] for name, group in experiments.items()})

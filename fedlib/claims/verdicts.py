@@ -4,6 +4,8 @@ Which records: those that the executed chapter of an edition stands on (:meth:`f
 a chapter, those of this very execution. Other runs in the store do not count. Among them a test selects by fields; each
 run of a test must be one record per seed, and all of a test's runs must have the same settings but for the seed, the
 measures and the fields in which the selections differ. Anything else is an error that names the fields, never a choice.
+With one exception: where runs of several lengths (rounds, training images) fit, those of one length are taken, of the
+length that has most of the test's runs, and of such lengths the longest.
 
 A test's number is estimated over seeds with its 95 % t interval (:func:`fedlib.statistics.estimate`), and
 
@@ -19,6 +21,7 @@ no test is better than that and at least one says so.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -43,6 +46,9 @@ CALCULATIONS = 5
 
 ALIKE = ("seed", "measures", "evaluate_every")
 """Fields on which the numbers of a run's training do not depend, or over which is averaged."""
+
+LENGTH = ("rounds", "train_images")
+"""Fields that say how long a run is; images of None are all there are."""
 
 
 class Verdict(StrEnum):
@@ -187,15 +193,33 @@ def _key(body: dict[str, Any], without: Iterable[str]) -> tuple:
 def select(test: Test, records: Iterable[Record], dataset: str | None) -> tuple[dict[int, dict[str, Any]], list[str]]:
     """Per seed, what each run name of a test stands for; and the runs that are missing, in words.
 
-    `dataset` is preferred where a selection names none and runs on several data sets would fit. Raises
-    :class:`InputError` where more than one run would fit.
+    `dataset` is preferred where a selection names none and runs on several data sets would fit; of several lengths, the
+    longest that is complete. Raises :class:`InputError` where more than one run would fit.
     """
     known = [(record, fields(record.experiment)) for record in records]
     if dataset in {body["dataset"] for _, body in known} and not any("dataset" in s for s in test.runs.values()):
         known = [(record, body) for record, body in known if body["dataset"] == dataset]
+    free = {*ALIKE, *test.differ, *_differing(test.runs.values())}
+    lengths: dict[tuple[float, ...], list] = defaultdict(list)
+    for record, body in known:
+        lengths[tuple(body[name] or math.inf for name in LENGTH if name not in free)].append((record, body))
+    groups = [lengths[key] for key in sorted(lengths, key=math.prod)] or [[]]  # the empty one says what is missing
+    answers = [_of_one_length(test, some, free) for some in groups]
+    return max(reversed(answers), key=lambda answer: (_runs(answer[0]), -len(answer[1])))
+
+
+def _runs(chosen: dict[int, dict[str, Any]]) -> int:
+    """How many runs a seed has."""
+    one = next(iter(chosen.values()), {})
+    return sum(len(run) if isinstance(run, Family) else 1 for run in one.values())
+
+
+def _of_one_length(
+    test: Test, known: list[tuple[Record, dict[str, Any]]], free: set[str]
+) -> tuple[dict[int, dict[str, Any]], list[str]]:
+    """:func:`select` among records with their fields, where runs may differ in the `free` ones."""
     found: dict[str, dict[int, dict[Any, Record]]] = {}
     settings: dict[tuple, str] = {}
-    free = {*ALIKE, *test.differ, *_differing(test.runs.values())}
     missing = []
     for name, selection in test.runs.items():
         of_run: dict[int, dict[Any, Record]] = defaultdict(dict)

@@ -120,12 +120,30 @@ def test_only_complete_seeds_count():
     assert outcome(CLIFF, incomplete).seeds == (0, 2)
 
 
-@pytest.mark.parametrize("other", [{"lr": 0.2}, {"rounds": 7}, {"precision": "bf16"}, {"clients": 20}])
+@pytest.mark.parametrize("other", [{"lr": 0.2}, {"precision": "bf16"}, {"clients": 20}])
 def test_two_runs_that_fit_are_an_error_that_names_the_field(other):
     with pytest.raises(InputError, match=next(iter(other))):
         outcome(CLIFF, runs() + runs(**other))
     with pytest.raises(InputError, match=next(iter(other))):
         outcome(CLIFF, runs(seeds=2) + [r for r in runs(**other) if r.experiment.seed == 2])
+
+
+def lengths(found):
+    return {(r.experiment.rounds, r.experiment.train_images) for r in found.records}
+
+
+def test_of_runs_of_several_lengths_the_longest_that_has_them_all_is_taken():
+    short, long, all_images = runs(train_images=500), runs(train_images=500, rounds=70), runs(rounds=70)
+    assert lengths(outcome(CLIFF, short + all_images + long)) == {(70, None)}
+    without_skewed = [r for r in all_images if r.experiment.partition.emd != 1.8]
+    assert lengths(outcome(CLIFF, without_skewed + long + short)) == {(70, 500)}
+    family = Test(**dict(CLIFF) | {
+        "runs": {"levels": {"partition": {"name": "FixedEMD", "emd": "vary"}}}, "estimate": "max(final(levels))",
+    })  # fmt: skip
+    assert lengths(outcome(family, without_skewed + short)) == {(30, 500)}, "it has three levels, the longer one two"
+    by_round = Test(**dict(CLIFF) | {"differ": ("rounds",)})
+    with pytest.raises(InputError, match="rounds"):
+        outcome(by_round, short + long)
 
 
 def test_runs_with_other_settings_are_never_compared():
