@@ -2,7 +2,8 @@
 
 One thread per process is both the fastest layout for small networks on CPUs and the reason why results do not depend
 on the number of workers: a second thread would change the order of the sums inside a convolution's backward pass.
-Tensors travel through shared memory.
+Tensors travel through shared memory. A pool takes more than a second to start, most of it to import torch; until it
+answers, the tasks are done by this process, which would only wait.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +34,8 @@ THREADS = 1
 VARIABLE = "FEDLIB_WORKERS"
 """Environment variable with the number of worker processes."""
 
-_pools: dict[int, ProcessPoolExecutor] = {}
+_pools: dict[int, tuple[ProcessPoolExecutor, Future]] = {}
+"""By the number of workers: the pool, and a first task of it, which is done once it has started."""
 
 
 def cores() -> int:
@@ -59,21 +61,31 @@ def _enter_worker() -> None:
 
 
 def pool(count: int) -> ProcessPoolExecutor:
-    """The process pool with `count` workers, started at its first use and kept."""
+    """The process pool with `count` workers; its first use has it start in the background, and it is kept."""
     if count not in _pools:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
         context = multiprocessing.get_context(method)
         if method == "forkserver":
             context.set_forkserver_preload(["fedlib.federation"])
-        _pools[count] = ProcessPoolExecutor(count, mp_context=context, initializer=_enter_worker)
-    return _pools[count]
+        executor = ProcessPoolExecutor(count, mp_context=context, initializer=_enter_worker)
+        starter = ThreadPoolExecutor(1)  # since to submit the first task takes as long as the import
+        _pools[count] = executor, starter.submit(lambda: executor.submit(os.getpid).result())
+        starter.shutdown(wait=False)
+    return _pools[count][0]
+
+
+def wait(count: int) -> None:
+    """Return when the pool with `count` workers has started."""
+    pool(count)
+    _pools[count][1].result()
 
 
 @atexit.register
 def close() -> None:
     """Stop all pools."""
     while _pools:
-        _pools.popitem()[1].shutdown(cancel_futures=True)
+        executor, _ = _pools.popitem()[1]
+        executor.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -134,7 +146,7 @@ def _mapped(path: str, number: int, rows: int, size: int) -> torch.Tensor:
 def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) -> Iterator[Any]:
     """``function(*task)`` for each task, results in the tasks' order, at most two tasks a worker under way.
 
-    With one worker everything happens in this process.
+    With one worker everything happens in this process, with several what comes before they have started.
     """
     if workers == 1:
         with single_thread():
@@ -143,9 +155,13 @@ def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) 
         return
     waiting: collections.deque = collections.deque()
     executor = pool(workers)
+    first = _pools[workers][1]
     try:
         with closing_broken():
             for task in tasks:
+                if not (first.done() and first.result()):  # a pool that cannot start raises why
+                    yield function(*(item.tensor if isinstance(item, Rows) else item for item in task))
+                    continue
                 waiting.append(executor.submit(function, *task))
                 if len(waiting) >= under_way(workers):
                     yield waiting.popleft().result()

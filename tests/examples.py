@@ -3,6 +3,7 @@ tests of all methods go through. A method that cannot run with its defaults gets
 """
 
 from fedlib import federation
+from fedlib import workers as pools
 from fedlib.experiment import Experiment
 from fedlib.methods import (
     SCAFFOLD,
@@ -92,7 +93,9 @@ def experiments() -> dict[str, Experiment]:
 
 
 def play(experiment: Experiment, workers: int = 1) -> federation.Run:
-    """The run, to its end."""
+    """The run, to its end; with several workers on them alone."""
+    if workers > 1:
+        pools.wait(workers)
     run = federation.begin(experiment, workers=workers)
     for _ in federation.play(run):
         pass

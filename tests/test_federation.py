@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedlib import federation, seeds
+from fedlib import workers as pools
 from fedlib.experiment import Experiment
 from fedlib.local import Diverged
 from fedlib.models import CNN, Linear
@@ -20,6 +21,8 @@ SMALL = Experiment(
 
 
 def play(experiment, workers=1, state=None, until=None):
+    if workers > 1:
+        pools.wait(workers)
     run = federation.begin(experiment, state, workers)
     for _ in federation.play(run, until):
         pass
@@ -34,6 +37,19 @@ def reference():
 @pytest.mark.parametrize("workers", [2, 4])
 def test_the_number_of_workers_does_not_matter(reference, workers):
     run = play(SMALL, workers)
+    assert torch.equal(run.w, reference.w)
+    assert run.series == reference.series
+
+
+def test_nor_does_how_soon_they_start(reference):
+    """Some rounds are trained here, the others by workers."""
+    pools.close()
+    run = federation.begin(SMALL, workers=2)
+    for _ in federation.play(run, 1):
+        pass
+    pools.wait(2)
+    for _ in federation.play(run):
+        pass
     assert torch.equal(run.w, reference.w)
     assert run.series == reference.series
 

@@ -1,8 +1,10 @@
 """The worker pool: order, bounded memory, errors, threads, and what happens without glibc."""
 
+import itertools
 import os
 import platform
 import time
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 import torch
@@ -19,6 +21,10 @@ def fail(x):
     if x == 3:
         raise ValueError("three")
     return x
+
+
+def fails_to_enter():
+    raise ValueError("not today")
 
 
 def where(_):
@@ -52,9 +58,32 @@ def test_an_error_reaches_the_caller_and_the_pool_goes_on(count):
 
 
 def test_every_worker_has_one_thread():
+    workers.wait(2)
     found = set(workers.ordered(where, [(x,) for x in range(8)], 2))
     assert {threads for _, threads in found} == {workers.THREADS}
     assert os.getpid() not in {pid for pid, _ in found}
+
+
+def test_until_the_workers_have_started_this_process_does_the_tasks():
+    workers.close()
+    found, rows = [], workers.Rows(1, 1000)
+    results = workers.ordered(add_one, itertools.repeat((rows, 0)), 2)
+    while len({pid for pid, _ in found}) < 2:
+        found.append(next(results))
+    results.close()
+    assert found[0] == (os.getpid(), rows.tensor.data_ptr())
+    assert found[-1][0] != os.getpid()
+    assert (rows.tensor >= len(found)).all()
+
+
+def test_a_pool_that_cannot_start_says_so_and_the_next_one_starts(monkeypatch):
+    workers.close()
+    monkeypatch.setattr(workers, "_enter_worker", fails_to_enter)
+    with pytest.raises(BrokenProcessPool):
+        list(workers.ordered(square, itertools.repeat((1,)), 2))
+    monkeypatch.undo()
+    workers.wait(2)
+    assert list(workers.ordered(square, [(2,)], 2)) == [4]
 
 
 def test_a_single_worker_is_this_process_with_one_thread():
@@ -75,6 +104,7 @@ def add_one(rows, index):
 
 
 def test_shared_rows_are_one_memory_that_a_worker_maps_once_and_never_confuses():
+    workers.wait(2)
     for _ in range(3):  # the next one's file may well have the path that the last one's had
         rows = workers.Rows(4, 1000)
         assert not rows.tensor.any()

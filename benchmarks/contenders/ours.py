@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,9 @@ def prepare(images: Path, threads: int) -> None:
     if threads > 1:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["benchmarks.contenders.ours"])
-        workers._pools[threads] = ProcessPoolExecutor(
-            threads, mp_context=context, initializer=_enter_worker, initargs=(images,)
-        )
+        pool = ProcessPoolExecutor(threads, mp_context=context, initializer=_enter_worker, initargs=(images,))
+        workers._pools[threads] = pool, pool.submit(os.getpid)
+        workers.wait(threads)
 
 
 def _enter_worker(images: Path) -> None:

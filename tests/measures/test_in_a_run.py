@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedlib import federation
+from fedlib import workers as pools
 from fedlib.experiment import Experiment
 from fedlib.measures import (
     ClientTrace,
@@ -35,6 +36,8 @@ DIGITS = Experiment(
 
 
 def play(experiment, workers=1):
+    if workers > 1:
+        pools.wait(workers)
     run = federation.begin(experiment, workers=workers)
     for _ in federation.play(run):
         pass
