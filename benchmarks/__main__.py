@@ -129,9 +129,9 @@ def main(
         }
         bar.update(task, description="growth")
         if skip_growth:
-            grown = json.loads(LATEST.read_text())["growth"] if LATEST.exists() else []
+            grown = json.loads(LATEST.read_text())["growth"]
         else:
-            grown = list(growth.measure(Path(folder), cores, rounds))
+            grown = {"commit": commit(), "points": list(growth.measure(Path(folder), cores, rounds))}
 
     names = [contender.name for contender in chosen if contender.peer]
     rows = summary(turns, peaks, names)

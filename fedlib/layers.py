@@ -106,7 +106,7 @@ class OneDNNLinear(torch.autograd.Function):
 class MaxPoolReLU(FirstOrder):
     """``relu(max_pool2d(x, 2))`` with PyTorch's gradients: the first of a window's equal maxima gets it.
 
-    PyTorch's bfloat16 kernels work value by value on CPUs; the faster form trains small networks 10 % faster there.
+    PyTorch's bfloat16 kernels work value by value on CPUs, for which there is a faster form.
     """
 
     def forward(self, x: Tensor) -> Tensor:
