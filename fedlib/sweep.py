@@ -96,6 +96,8 @@ def sweep(
     store, experiments = store or Store(), list(dict.fromkeys(experiments))
     processes = processes or workers.cores()
     missing = [e for e in experiments if store.get(e) is None]
+    if len(missing) > 1 and processes > 1 and executor is None:
+        workers.pool(processes)  # starts meanwhile
     for e in missing:
         federation.check(e)
     needed = dict.fromkeys(
