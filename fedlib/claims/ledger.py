@@ -20,7 +20,9 @@ One file a source. A test selects runs by the fields of their experiments and sa
 
 A selection is matched against an experiment field by field, and what it does not mention is free, except `methods`:
 without them it means FedAvg. A name alone stands for a specification with any other fields (``partition: Iid``). The
-value ``"*"`` makes a family over that field. Measures are those that must be there, among others.
+value ``vary`` makes a family over that field. Measures are those that must be there, among others. Of
+runs that differ in their rounds or training images alone, the longest count that are complete
+(:mod:`fedlib.claims.verdicts`).
 """
 
 from __future__ import annotations
