@@ -160,7 +160,9 @@ def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) 
         with closing_broken():
             for task in tasks:
                 if not (first.done() and first.result()):  # a pool that cannot start raises why
-                    yield function(*(item.tensor if isinstance(item, Rows) else item for item in task))
+                    with single_thread():
+                        result = function(*(item.tensor if isinstance(item, Rows) else item for item in task))
+                    yield result
                     continue
                 waiting.append(executor.submit(function, *task))
                 if len(waiting) >= under_way(workers):
