@@ -11,7 +11,8 @@ import html
 import io
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -22,9 +23,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedlib.records import COMMAND, Record
+from fedlib.records import COMMAND, LAST, Record
 from fedlib.spec import in_words
-from fedlib.statistics import Estimate, estimate, geometric
+from fedlib.statistics import Estimate, difference, estimate, geometric
+
+if TYPE_CHECKING:
+    from fedlib.sweep import Runs
 
 INK = "#0b0c0e"
 """Stands for the page's text colour; replaced by ``currentColor`` when a figure is shown."""
@@ -150,6 +154,30 @@ def table(frame: pd.DataFrame, caption: str) -> None:
     """Display a table with its caption; the cells are shown as they are."""
     body = frame.to_html(index=False, border=0, classes="result", escape=True, justify="left")
     display(HTML(f'<div class="scroll">{body.replace(">", f"><caption>{html.escape(caption)}</caption>", 1)}</div>'))
+
+
+def settling(records: Runs, contrasts: Mapping[str, tuple[Hashable, Hashable, str]]) -> None:
+    """Show whether contrasts have settled: how large they are halfway through a run and at its end, and the change.
+
+    A contrast, by its name, is a series of one setting less that of another, paired by seed.
+    """
+    rows, moving = [], []
+    for words, (one, other, series) in contrasts.items():
+        pairs = min(len(records[one]), len(records[other]))
+        half, end = (at(one, series)[:pairs] - at(other, series)[:pairs] for at in (records.halfway, records.final))
+        moved = difference(end, half)
+        spec = "+.3f" if "accuracy" in series else "+.2f"
+        rows.append((words, *(e.format(spec) for e in (estimate(half), estimate(end), moved))))
+        if verb := moved.says("rises", "falls", ""):
+            moving.append(f"{words} ({verb} by {moved.format(spec)})")
+    table(
+        pd.DataFrame(rows, columns=["contrast", "halfway", "at the end", "change"]),
+        f"Contrasts halfway and at the end, test split, means of the last {LAST} values up to there, 95 % intervals",
+    )
+    display(Markdown(
+        f"From halfway to the end these still move for certain: **{'; '.join(moving)}**." if moving else
+        "From halfway to the end none of these moves by more than its interval."
+    ))  # fmt: skip
 
 
 def at_length(records: Iterable[Record], words: str, gradients: float, options: str) -> None:

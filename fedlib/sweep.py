@@ -146,6 +146,11 @@ class Runs(UserDict[Hashable, list[Record]]):
         """The mean of the last :data:`~fedlib.records.LAST` values of a series, of each seed, (seeds, ...)."""
         return np.array([record.last(series, LAST) for record in self[name]])
 
+    def halfway(self, name: Hashable, series: str = "test_accuracy") -> np.ndarray:
+        """The same as :meth:`final` of the first half of what was measured."""
+        values = self.curve(name, series)[1]
+        return values[:, : (values.shape[1] + 1) // 2][:, -LAST:].mean(1)
+
     def curve(self, name: Hashable, series: str) -> tuple[np.ndarray, np.ndarray]:
         """The rounds in which a series was measured, (m,), and its values for each seed, (seeds, m, ...)."""
         return self[name][0].rounds(series), np.array([record.values(series) for record in self[name]])

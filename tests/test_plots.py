@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedlib import plots, records
+from fedlib import plots, records, sweep
 from fedlib.experiment import Experiment
 from fedlib.records import Record
 from fedlib.statistics import Estimate
@@ -115,6 +115,26 @@ def test_the_settings_of_runs_are_told_in_words():
 def test_a_table_shows_its_cells_as_text(shown):
     plots.table(pd.DataFrame({"a": ["<b>1</b>"]}), "caption & more")
     assert "&lt;b&gt;" in shown[0] and "<caption>caption &amp; more</caption>" in shown[0]
+
+
+def test_a_contrast_that_still_moves_is_named_with_the_change(shown):
+    def runs(*of_seeds):
+        return [
+            Record(Experiment(seed=seed), {"test_accuracy": {"round": list(range(1, 9)), "value": list(values)}}, {})
+            for seed, values in enumerate(of_seeds)
+        ]
+
+    rising = runs(*(np.linspace(0.1, 0.8, 8) + 0.01 * seed for seed in range(3)))  # 0.3 at first, 0.7 at the end
+    found = sweep.Runs({"rising": rising, "flat": runs(*[[0.2] * 8] * 4), "same": runs(*[[0.3] * 8] * 4)})
+    plots.settling(found, {
+        "growth": ("rising", "flat", "test_accuracy"), "none": ("same", "flat", "test_accuracy"),
+    })  # fmt: skip
+    table, text = shown
+    assert "+0.110 [" in table and "+0.510 [" in table and "+0.400 [+0.400, +0.400]" in table
+    assert "growth (rises by +0.400 [+0.400, +0.400])" in text and "none" not in text
+    shown.clear()
+    plots.settling(found, {"none": ("same", "flat", "test_accuracy")})
+    assert shown[1].startswith("From halfway to the end none")
 
 
 def test_hours_at_another_length_are_by_the_pace_of_the_runs(shown):

@@ -60,6 +60,7 @@ def test_over_seeds_gives_what_chapters_ask_for(checkout):
     accuracies = np.array([r.values("test_accuracy") for r in runs["other"]])  # (2 seeds, 5 rounds)
     assert runs.last("other", "test_accuracy") == pytest.approx(accuracies[:, 4])
     assert runs.final("other") == pytest.approx(accuracies[:, 2:].mean(1))
+    assert runs.halfway("other") == pytest.approx(accuracies[:, :3].mean(1)), "three values of five"
     rounds, values = runs.curve("other", "test_accuracy")
     assert rounds.tolist() == [1, 2, 3, 4, 5] and values.tolist() == accuracies.tolist()
     assert runs.final("one") == pytest.approx([runs["one"][0].values("test_accuracy").mean()]), "there are but two"
