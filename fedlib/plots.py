@@ -168,8 +168,8 @@ def settling(records: Runs, contrasts: Mapping[str, tuple[Hashable, Hashable, st
         moved = difference(end, half)
         spec = "+.3f" if "accuracy" in series else "+.2f"
         rows.append((words, *(e.format(spec) for e in (estimate(half), estimate(end), moved))))
-        if verb := moved.says("rises", "falls", ""):
-            moving.append(f"{words} ({verb} by {moved.format(spec)})")
+        if moved.low > 0 or moved.high < 0:
+            moving.append(f"{words} ({moved.format(spec)})")
     table(
         pd.DataFrame(rows, columns=["contrast", "halfway", "at the end", "change"]),
         f"Contrasts halfway and at the end, test split, means of the last {LAST} values up to there, 95 % intervals",

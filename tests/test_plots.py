@@ -131,7 +131,7 @@ def test_a_contrast_that_still_moves_is_named_with_the_change(shown):
     })  # fmt: skip
     table, text = shown
     assert "+0.110 [" in table and "+0.510 [" in table and "+0.400 [+0.400, +0.400]" in table
-    assert "growth (rises by +0.400 [+0.400, +0.400])" in text and "none" not in text
+    assert "growth (+0.400 [+0.400, +0.400])" in text and "none" not in text
     shown.clear()
     plots.settling(found, {"none": ("same", "flat", "test_accuracy")})
     assert shown[1].startswith("From halfway to the end none")
