@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import UserDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, as_completed
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from fedlib import federation, local, progress, workers
 from fedlib.experiment import NUMERICS, Experiment
 from fedlib.records import LAST, Record, Store, provenance
-from fedlib.spec import InputError
+from fedlib.spec import unknown
 
 SAVE_EVERY = 2.0
 """Seconds between two stored states of a run, so that storing costs little of a short round."""
@@ -161,19 +161,20 @@ class Runs(UserDict[Hashable, list[Record]]):
 
 
 def over_seeds(
-    settings: Mapping[Hashable, Experiment], seeds: int, headline: Collection[Hashable] = (), headline_seeds: int = 1,
+    settings: Mapping[Hashable, Experiment], seeds: int, more: Mapping[Hashable, int] | None = None,
     store: Store | None = None,
 ) -> Runs:
     """The records of each named setting, for the seeds 0 to n - 1 in this order.
 
-    n is `seeds`, and for the settings named in `headline` it is `headline_seeds` if that is more. Raises
-    :class:`~fedlib.spec.InputError` where `headline` names a setting that is not there.
+    n is `seeds`, or the number that `more` has for the setting, if that is larger. Raises
+    :class:`~fedlib.spec.InputError` where `more` names a setting that is not there.
     """  # fmt: skip
-    if strangers := set(headline) - settings.keys():
-        raise InputError(f"headline names {', '.join(map(repr, strangers))} (allowed: names of settings)")
-    more = max(seeds, headline_seeds)
+    more = more or {}
+    for name in more:
+        if name not in settings:
+            raise unknown("setting", str(name), settings)
     experiments = {
-        name: [e.but(seed=seed) for seed in range(more if name in headline else seeds)] for name, e in settings.items()
+        name: [e.but(seed=seed) for seed in range(max(seeds, more.get(name, seeds)))] for name, e in settings.items()
     }
     every = [e for group in experiments.values() for e in group]
     found = dict(zip(dict.fromkeys(every), sweep(every, store), strict=True))

@@ -52,7 +52,7 @@ def test_nothing_is_trained_when_one_run_cannot_be(checkout, fields, message):
 
 def test_over_seeds_gives_what_chapters_ask_for(checkout):
     one, other = TINY, TINY.but(rounds=5)
-    runs = sweep.over_seeds({"one": one, "other": other}, 1, headline=["other"], headline_seeds=2)
+    runs = sweep.over_seeds({"one": one, "other": other}, 1, {"other": 2})
     assert list(runs) == ["one", "other"]
     assert [r.experiment for r in runs.all()] == [one, *(other.but(seed=s) for s in range(2))]
     assert [r.id for r in runs.of(["other", "one"])] == [r.id for r in [*runs["other"], *runs["one"]]]
@@ -72,10 +72,11 @@ def test_over_seeds_gives_what_chapters_ask_for(checkout):
     assert isinstance(more, sweep.Runs) and len(more["third"]) == 2 and "third" not in runs
 
 
-def test_the_headline_has_at_least_as_many_seeds_and_is_of_the_settings(checkout):
-    assert len(sweep.over_seeds({"one": TINY}, 2, headline=["one"], headline_seeds=1)["one"]) == 2
-    with pytest.raises(InputError, match="headline names 'two'"):
-        sweep.over_seeds({"one": TINY}, 1, headline=["two"])
+def test_a_setting_has_at_least_the_seeds_of_all_and_stands_there(checkout):
+    runs = sweep.over_seeds({"one": TINY}, 2, {"one": 1})
+    assert [r.experiment.seed for r in runs["one"]] == [0, 1]
+    with pytest.raises(InputError, match="unknown setting 'tow'; did you mean 'two'.*allowed: two"):
+        sweep.over_seeds({"two": TINY}, 1, {"tow": 2})
 
 
 def test_alpha_must_be_positive():
