@@ -51,7 +51,7 @@ From the launch of Python to the end of the first batch, the data cached: {start
   first process trains (`fedlib.workers`).
 - **Images stay channels-last** to the last layer (`fedlib.models`), and are normalised in whole rows (`fedlib.local`).
 - **bfloat16** copies of the weights for forward and backward passes, fp32 weights and updates.
-- **Large dense layers go to oneDNN** in fp32, where PyTorch asks MKL, which took twice the time on this processor
+- **Large dense layers go to oneDNN** in fp32, where PyTorch asks MKL, the slower of the two on this processor
   (`fedlib.layers`).
 - **Batches by index** from images that all processes map into memory once.
 - **A running mean** of the updates, so that client models never pile up (`fedlib.federation`).

@@ -48,7 +48,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _enter_worker() -> None:
+def _enter_worker(enter: Callable[[], None] | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a traceback
     torch.set_num_threads(THREADS)
     parent = multiprocessing.parent_process()
@@ -58,16 +58,21 @@ def _enter_worker() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+    if enter is not None:
+        enter()
 
 
-def pool(count: int) -> ProcessPoolExecutor:
-    """The process pool with `count` workers; its first use has it start in the background, and it is kept."""
+def pool(count: int, enter: Callable[[], None] | None = None) -> ProcessPoolExecutor:
+    """The process pool with `count` workers; its first use has it start in the background, and it is kept.
+
+    `enter` is called once in every worker of a pool that starts now.
+    """
     if count not in _pools:
         method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
         context = multiprocessing.get_context(method)
         if method == "forkserver":
             context.set_forkserver_preload(["fedlib.federation"])
-        executor = ProcessPoolExecutor(count, mp_context=context, initializer=_enter_worker)
+        executor = ProcessPoolExecutor(count, mp_context=context, initializer=_enter_worker, initargs=(enter,))
         starter = ThreadPoolExecutor(1)  # since to submit the first task takes as long as the import
         _pools[count] = executor, starter.submit(lambda: executor.submit(os.getpid).result())
         starter.shutdown(wait=False)
@@ -75,9 +80,10 @@ def pool(count: int) -> ProcessPoolExecutor:
 
 
 def wait(count: int) -> None:
-    """Return when the pool with `count` workers has started."""
-    pool(count)
-    _pools[count][1].result()
+    """Return when the pool with `count` workers has started; one worker is this process, and needs no pool."""
+    if count > 1:
+        pool(count)
+        _pools[count][1].result()
 
 
 @atexit.register

@@ -94,8 +94,7 @@ def experiments() -> dict[str, Experiment]:
 
 def play(experiment: Experiment, workers: int = 1) -> federation.Run:
     """The run, to its end; with several workers on them alone."""
-    if workers > 1:
-        pools.wait(workers)
+    pools.wait(workers)
     run = federation.begin(experiment, workers=workers)
     for _ in federation.play(run):
         pass

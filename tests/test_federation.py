@@ -21,8 +21,7 @@ SMALL = Experiment(
 
 
 def play(experiment, workers=1, state=None, until=None):
-    if workers > 1:
-        pools.wait(workers)
+    pools.wait(workers)
     run = federation.begin(experiment, state, workers)
     for _ in federation.play(run, until):
         pass

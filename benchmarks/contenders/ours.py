@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from concurrent.futures import ProcessPoolExecutor
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -49,16 +47,8 @@ def prepare(images: Path, threads: int) -> None:
     """Have this process and `threads` workers train on the images of a folder, whatever data set they are asked for."""
     _replace(images)
     if threads > 1:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["benchmarks.contenders.ours"])
-        pool = ProcessPoolExecutor(threads, mp_context=context, initializer=_enter_worker, initargs=(images,))
-        workers._pools[threads] = pool, pool.submit(os.getpid)
+        workers.pool(threads, functools.partial(_replace, images))
         workers.wait(threads)
-
-
-def _enter_worker(images: Path) -> None:
-    workers._enter_worker()
-    _replace(images)
 
 
 def _replace(images: Path) -> None:

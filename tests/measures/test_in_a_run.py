@@ -36,8 +36,7 @@ DIGITS = Experiment(
 
 
 def play(experiment, workers=1):
-    if workers > 1:
-        pools.wait(workers)
+    pools.wait(workers)
     run = federation.begin(experiment, workers=workers)
     for _ in federation.play(run):
         pass

@@ -72,8 +72,7 @@ def test_bytes_are_counted_once_per_client_and_n_k_has_the_shared_samples(monkey
     """Clients {7, 3} of 10 in rounds 1 and 2, {3, 5} in round 3."""
     monkeypatch.setattr(federation, "uniform", lambda e, r: [7, 3] if r < 3 else [3, 5])
     e = ONE_CLASS.but(rounds=3, per_round=2, methods=(DataSharing(beta=0.05, alpha=0.5),))
-    if workers > 1:
-        pools.wait(workers)
+    pools.wait(workers)
     run = federation.begin(e, workers=workers)
     for _ in federation.play(run):
         pass
