@@ -2,6 +2,7 @@
 
 from fedlib.measures.base import Measure, Values
 from fedlib.measures.client_trace import ClientTrace
+from fedlib.measures.divergence_bound import DivergenceBound
 from fedlib.measures.drift import Drift
 from fedlib.measures.fairness import PerClient
 from fedlib.measures.fine_tuning_curve import FineTuningCurve
@@ -15,6 +16,6 @@ from fedlib.measures.survival import Survival
 from fedlib.measures.weight_divergence import WeightDivergence
 
 __all__ = [
-    "ClientTrace", "Drift", "FineTuningCurve", "Flatness", "Forgetting", "Holdings", "MaskingPenalty", "Measure",
-    "PerClient", "PoisonDetection", "Spectrum", "Survival", "Values", "WeightDivergence",
+    "ClientTrace", "DivergenceBound", "Drift", "FineTuningCurve", "Flatness", "Forgetting", "Holdings",
+    "MaskingPenalty", "Measure", "PerClient", "PoisonDetection", "Spectrum", "Survival", "Values", "WeightDivergence",
 ]  # fmt: skip

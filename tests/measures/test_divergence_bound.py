@@ -6,7 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedlib.divergence_bound import follow
+from fedlib import federation, partitions
+from fedlib.experiment import Experiment
+from fedlib.measures.divergence_bound import DivergenceBound, class_gradients, follow
+from fedlib.models import CNN
+from fedlib.partitions import Shards
 from fedlib.spec import InputError
 
 LR = 0.1
@@ -49,3 +53,28 @@ def test_iid_clients_do_not_diverge():
 def test_shares_that_are_none_are_refused():
     with pytest.raises(InputError, match="sum to 1"):
         follow(quadratic([1.0, 1.0], torch.zeros(2, 2)), torch.zeros(2), np.ones((2, 2)), np.ones(2), LR, 1)
+
+
+@pytest.mark.parametrize("norm", ["none", "batch"])
+def test_in_a_run_it_follows_the_clients_from_the_first_weights(norm):
+    measure = DivergenceBound(steps=3, images=4)
+    e = Experiment(
+        clients=5, train_images=200, rounds=2, lr=0.05, model=CNN(channels=(4, 8), dense=(), norm=norm),
+        partition=Shards(classes_per_client=2), measures=(measure,), evaluate_every=2,
+    )  # fmt: skip
+    run = federation.begin(e)
+    start = run.w.clone()
+    for _ in federation.play(run):
+        pass
+    assert run.series["divergence_bound"]["round"] == [1]
+    (found,) = run.series["divergence_bound"]["value"]
+    assert all(0 <= a <= c <= b for a, c, b in zip(*found.values(), strict=True))
+
+    # One step of clients with two classes in halves, from which the twin takes one along the mean of all gradients.
+    s, trained = run.setting, run.setting.space.trained
+    g = class_gradients(s, start, 4)(start[:trained])
+    shares = torch.from_numpy(partitions.counts(s.dataset.y_train, s.shards, s.classes)).float()
+    steps = 0.05 * (shares / shares.sum(1, keepdim=True) - 0.1) @ g
+    assert found["clients"][0] == pytest.approx(float(steps.norm(dim=1).mean()), rel=1e-4)
+    assert found["average"][0] == pytest.approx(0, abs=1e-5)
+    assert found["bound"][0] == pytest.approx(0.05 * 1.6 * float(g.norm(dim=1).max()), rel=1e-4), "EMD 1.6"
