@@ -203,7 +203,9 @@ def select(test: Test, records: Iterable[Record], dataset: str | None) -> tuple[
     lengths: dict[tuple[float, ...], list] = defaultdict(list)
     for record, body in known:
         lengths[tuple(body[name] or math.inf for name in LENGTH if name not in free)].append((record, body))
-    groups = [lengths[key] for key in sorted(lengths, key=math.prod)] or [[]]  # the empty one says what is missing
+    # All images are more than any number; between two runs of all of them the rounds decide.
+    ascending = sorted(lengths, key=lambda length: (math.prod(length), length))
+    groups = [lengths[key] for key in ascending] or [[]]  # the empty one says what is missing
     answers = [_of_one_length(test, some, free) for some in groups]
     return max(reversed(answers), key=lambda answer: (_runs(answer[0]), -len(answer[1])))
 

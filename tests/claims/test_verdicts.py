@@ -135,6 +135,8 @@ def lengths(found):
 def test_of_runs_of_several_lengths_the_longest_that_has_them_all_is_taken():
     short, long, all_images = runs(train_images=500), runs(train_images=500, rounds=70), runs(rounds=70)
     assert lengths(outcome(CLIFF, short + all_images + long)) == {(70, None)}
+    for every in (runs() + all_images, all_images + runs()):
+        assert lengths(outcome(CLIFF, every)) == {(70, None)}, "of two with all images the one with more rounds"
     without_skewed = [r for r in all_images if r.experiment.partition.emd != 1.8]
     assert lengths(outcome(CLIFF, without_skewed + long + short)) == {(70, 500)}
     family = Test(**dict(CLIFF) | {
