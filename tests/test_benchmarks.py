@@ -101,6 +101,7 @@ def test_the_page_shows_what_was_measured():
     assert page.table(body["contenders"]) in page.PAGE.read_text()
     assert set(body["contenders"]) == {c.name for c in contenders(body["cores"]) if "empty" not in c.name}
     assert f"{body['overhead']['share']['fp32']:.1%} of a round in fp32" in page.PAGE.read_text()
+    assert page.to_limit(body["to_limit"]) in page.PAGE.read_text()
 
 
 def test_cohorts_are_drawn_without_replacement():
