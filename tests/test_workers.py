@@ -1,5 +1,6 @@
 """The worker pool: order, bounded memory, errors, threads, and what happens without glibc."""
 
+import functools
 import itertools
 import os
 import platform
@@ -25,6 +26,10 @@ def fail(x):
 
 def fails_to_enter():
     raise ValueError("not today")
+
+
+def enter(word):
+    os.environ["ENTERED"] = word
 
 
 def where(_):
@@ -76,14 +81,22 @@ def test_until_the_workers_have_started_this_process_does_the_tasks():
     assert (rows.tensor >= len(found)).all()
 
 
-def test_a_pool_that_cannot_start_says_so_and_the_next_one_starts(monkeypatch):
+def test_a_pool_that_cannot_start_says_so_and_the_next_one_starts():
     workers.close()
-    monkeypatch.setattr(workers, "_enter_worker", fails_to_enter)
+    workers.pool(2, fails_to_enter)
     with pytest.raises(BrokenProcessPool):
         list(workers.ordered(square, itertools.repeat((1,)), 2))
-    monkeypatch.undo()
     workers.wait(2)
     assert list(workers.ordered(square, [(2,)], 2)) == [4]
+
+
+def test_what_a_worker_enters_with_is_done_in_each_and_only_when_the_pool_starts():
+    workers.close()
+    workers.pool(2, functools.partial(enter, "yes"))
+    workers.pool(2, functools.partial(enter, "too late"))
+    workers.wait(2)
+    assert set(workers.ordered(os.getenv, [("ENTERED",)] * 8, 2)) == {"yes"}
+    workers.close()
 
 
 def test_a_single_worker_is_this_process_with_one_thread():
