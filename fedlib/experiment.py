@@ -72,6 +72,10 @@ class Experiment(Spec):
         """A copy with some fields changed, validated like a new one."""
         return Experiment(**({name: getattr(self, name) for name in type(self).model_fields} | changes))
 
+    def rate(self, round: int) -> float:
+        """Local learning rate of a round (from 1), eta_r."""
+        return self.lr * self.schedule.factor(round, self.rounds)
+
     @property
     def outline(self) -> Network:
         """The network without its weights, in which methods look up the layers whose names they were given."""

@@ -166,7 +166,7 @@ def train_client(
 
 def started(e: Experiment, index: int, round: int, w: Tensor, state: State, server: State) -> Client:
     """A client just before its first step."""
-    client = new_client(setting(e), index, round, w, state, server, e.lr * e.schedule.factor(round, e.rounds))
+    client = new_client(setting(e), index, round, w, state, server, e.rate(round))
     for method in overriding(e.methods, "start"):
         method.start(client)
     return client
@@ -226,7 +226,7 @@ def score_client(
 ) -> Score:
     """A client's personal model on its "own" test images or on "all"."""
     s = setting(e)
-    client = new_client(s, index, round, w, state, server, e.lr * e.schedule.factor(round, e.rounds))
+    client = new_client(s, index, round, w, state, server, e.rate(round))
     for method in overriding(e.methods, "personal"):
         method.personal(client)
     x, y = s.split("test")
@@ -349,7 +349,7 @@ def play_round(run: Run) -> None:
     run.round = r = run.round + 1
     server = Server(
         w=run.w, trained=s.space.trained, clients=e.clients, sizes=s.sizes, per_round=e.cohort, state=run.server,
-        seed=e.seed, round=r, lr=e.lr * e.schedule.factor(r, e.rounds), space=s.space, setting=s,
+        seed=e.seed, round=r, lr=e.rate(r), space=s.space, setting=s,
         losses=lambda ids: dict(zip(ids, run.map(client_loss, ((e, run.w, k, r) for k in ids)), strict=True)),
     )  # fmt: skip
     server.fit = functools.partial(train_on_server, s, server)

@@ -79,7 +79,7 @@ def class_gradients(setting: Setting, w: Tensor, images: int) -> Callable[[Tenso
 
 
 class DivergenceBound(Measure):
-    """Prop. 3.1 from the weights on with which round 1 starts, at its learning rate; measured in that round alone.
+    """Prop. 3.1 from the weights on with which a round starts, at the round's learning rate.
 
     Series: ``divergence_bound``, "average", "clients" and "bound" -> a value for each step, as :func:`follow` gives
     them.
@@ -90,17 +90,12 @@ class DivergenceBound(Measure):
     images: int = Field(20, ge=1)
     """Training images of each class for its gradient."""
 
-    def due(self, round: int, rounds: int) -> bool:
-        return round == 1
-
     def begin(self, run: Any) -> dict[str, Any]:
         e, s = run.experiment, run.setting
         held = partitions.counts(s.dataset.y_train, s.shards, s.classes)
         shares = held / held.sum(1, keepdims=True)
-        lr = e.lr * e.schedule.factor(run.round, e.rounds)
-        return follow(
-            class_gradients(s, run.w, self.images), run.w[: s.space.trained], shares, s.sizes, lr, self.steps
-        )  # fmt: skip
+        gradients, start = class_gradients(s, run.w, self.images), run.w[: s.space.trained]
+        return follow(gradients, start, shares, s.sizes, e.rate(run.round), self.steps)
 
     def finish(self, scratch: dict[str, Any], run: Any, server: Server, clients: dict[int, Values]) -> Values:
         return {"divergence_bound": scratch}

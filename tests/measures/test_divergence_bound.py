@@ -11,6 +11,7 @@ from fedlib.experiment import Experiment
 from fedlib.measures.divergence_bound import DivergenceBound, class_gradients, follow
 from fedlib.models import CNN
 from fedlib.partitions import Shards
+from fedlib.schedules import Exponential
 from fedlib.spec import InputError
 
 LR = 0.1
@@ -56,25 +57,22 @@ def test_shares_that_are_none_are_refused():
 
 
 @pytest.mark.parametrize("norm", ["none", "batch"])
-def test_in_a_run_it_follows_the_clients_from_the_first_weights(norm):
+def test_in_a_run_it_follows_the_clients_from_the_weights_and_at_the_rate_of_each_round(norm):
     measure = DivergenceBound(steps=3, images=4)
     e = Experiment(
         clients=5, train_images=200, rounds=2, lr=0.05, model=CNN(channels=(4, 8), dense=(), norm=norm),
-        partition=Shards(classes_per_client=2), measures=(measure,), evaluate_every=2,
+        schedule=Exponential(decay=0.5), partition=Shards(classes_per_client=2), measures=(measure,), evaluate_every=2,
     )  # fmt: skip
     run = federation.begin(e)
-    start = run.w.clone()
-    for _ in federation.play(run):
-        pass
-    assert run.series["divergence_bound"]["round"] == [1]
-    (found,) = run.series["divergence_bound"]["value"]
-    assert all(0 <= a <= c <= b for a, c, b in zip(*found.values(), strict=True))
-
-    # One step of clients with two classes in halves, from which the twin takes one along the mean of all gradients.
+    starts = [run.w.clone(), *(one.w.clone() for one in federation.play(run))]
+    assert run.series["divergence_bound"]["round"] == [1, 2]
     s, trained = run.setting, run.setting.space.trained
-    g = class_gradients(s, start, 4)(start[:trained])
     shares = torch.from_numpy(partitions.counts(s.dataset.y_train, s.shards, s.classes)).float()
-    steps = 0.05 * (shares / shares.sum(1, keepdim=True) - 0.1) @ g
-    assert found["clients"][0] == pytest.approx(float(steps.norm(dim=1).mean()), rel=1e-4)
-    assert found["average"][0] == pytest.approx(0, abs=1e-5)
-    assert found["bound"][0] == pytest.approx(0.05 * 1.6 * float(g.norm(dim=1).max()), rel=1e-4), "EMD 1.6"
+    for start, lr, found in zip(starts[:-1], (0.05, 0.025), run.series["divergence_bound"]["value"], strict=True):
+        assert all(0 <= a <= c <= b for a, c, b in zip(*found.values(), strict=True))
+        # One step of clients with two classes in halves, from which the twin takes one along the mean of all gradients.
+        g = class_gradients(s, start, 4)(start[:trained])
+        steps = lr * (shares / shares.sum(1, keepdim=True) - 0.1) @ g
+        assert found["clients"][0] == pytest.approx(float(steps.norm(dim=1).mean()), rel=1e-4)
+        assert found["average"][0] == pytest.approx(0, abs=1e-5)
+        assert found["bound"][0] == pytest.approx(lr * 1.6 * float(g.norm(dim=1).max()), rel=1e-4), "EMD 1.6"
