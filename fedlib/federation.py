@@ -156,12 +156,13 @@ def new_client(
 
 
 def train_client(
-    e: Experiment, index: int, round: int, w: Tensor, state: State, server: State, due: tuple[int, ...]
-) -> Result:
-    """One client's part of a round. `due` are the positions of the measures that look at it."""
+    e: Experiment, index: int, round: int, w: Tensor, state: State, server: State, due: tuple[int, ...],
+    out: Tensor | None = None,
+) -> Result:  # fmt: skip
+    """One client's part of a round. `due` are the positions of the measures that look at it; the update is in `out`."""
     client = started(e, index, round, w, state, server)
     client.loss = local.train(client, e, e.methods)
-    return returned(client, w, due)
+    return returned(client, w, due, out)
 
 
 def started(e: Experiment, index: int, round: int, w: Tensor, state: State, server: State) -> Client:
@@ -172,10 +173,10 @@ def started(e: Experiment, index: int, round: int, w: Tensor, state: State, serv
     return client
 
 
-def returned(client: Client, w: Tensor, due: tuple[int, ...]) -> Result:
-    """What a client returns that has trained from the global weights `w`."""
+def returned(client: Client, w: Tensor, due: tuple[int, ...], out: Tensor | None = None) -> Result:
+    """What a client returns that has trained from the global weights `w`; `out`, if given, becomes its update."""
     e = client.setting.experiment
-    client.delta = w - client.w
+    client.delta = torch.sub(w, client.w, out=out)
     for method in overriding(e.methods, "finish"):
         method.finish(client)
     return Result(
@@ -186,8 +187,9 @@ def returned(client: Client, w: Tensor, due: tuple[int, ...]) -> Result:
 
 def train_client_shared(vectors: Tensor, row: int, e: Experiment, index: int, round: int, *rest: Any) -> Result:
     """:func:`train_client` in another process: the last of `vectors` are the weights, one becomes the update."""
-    result = train_client(e, index, round, vectors[-1], *rest)
-    vectors[row].copy_(result.delta)
+    result = train_client(e, index, round, vectors[-1], *rest, out=(own := vectors[row]))
+    if result.delta is not own:  # a method put another in its place
+        own.copy_(result.delta)
     return replace(result, delta=None)
 
 
