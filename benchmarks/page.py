@@ -53,7 +53,8 @@ From the launch of Python to the end of the first batch, the data cached: {start
 - **No core waits for the start.** A pool of processes needs more than a second to import torch; until it answers, the
   first process trains (`fedlib.workers`).
 - **Images stay channels-last** to the last layer (`fedlib.models`), and are normalised in whole rows (`fedlib.local`).
-- **bfloat16** copies of the weights for forward and backward passes, fp32 weights and updates.
+- **bfloat16** copies of the weights for forward and backward passes, fp32 weights and updates. A processor that has no
+  fast units for bfloat16 is slower with it than with fp32, which an experiment's `precision` can name instead.
 - **Large dense layers go to oneDNN** in fp32, where PyTorch asks MKL, the slower of the two on this processor
   (`fedlib.layers`).
 - **Batches by index** from images that all processes map into memory once.

@@ -67,7 +67,7 @@ def first_order(network: nn.Module, on: bool = True) -> None:
 class Dense(nn.Linear, FirstOrder):
     """:class:`torch.nn.Linear`; in float32 its faster form has large layers multiplied by oneDNN.
 
-    PyTorch asks MKL for them, which takes twice the time on the AMD processor where both were measured.
+    PyTorch asks MKL for them, which is the slower of the two on AMD processors.
     """
 
     LARGE = 1 << 16
