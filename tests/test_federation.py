@@ -10,6 +10,7 @@ from fedlib import federation, seeds
 from fedlib import workers as pools
 from fedlib.experiment import Experiment
 from fedlib.local import Diverged
+from fedlib.methods import Method
 from fedlib.models import CNN, Linear
 from fedlib.partitions import Dirichlet, QuantitySkew
 from fedlib.spec import InputError
@@ -58,6 +59,25 @@ def test_a_resumed_run_gives_the_same_numbers(reference):
     run = play(SMALL, state=copy.deepcopy(half.state))
     assert torch.equal(run.w, reference.w)
     assert run.series == reference.series
+
+
+class Doubled(Method):
+    """Puts another update in the place of its own."""
+
+    def finish(self, client):
+        client.delta = 2 * client.delta
+
+
+@pytest.mark.parametrize("methods", [(), (Doubled(),)])
+def test_an_update_is_written_into_shared_memory(methods):
+    e = SMALL.but(methods=methods)
+    run = federation.begin(e)
+    vectors = pools.Rows(2, len(run.w)).tensor
+    vectors[-1].copy_(run.w)
+    result = federation.train_client_shared(vectors, 0, e, 1, 1, {}, {}, ())
+    alone = federation.train_client(e, 1, 1, run.w, {}, {}, ())
+    assert result.delta is None
+    assert torch.equal(vectors[0], alone.delta)
 
 
 def test_bf16_is_close_to_fp32(reference):
