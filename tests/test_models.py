@@ -144,7 +144,10 @@ def test_pooling_is_pytorchs(shape, values, dtype, pool) -> None:
     expected = nn.Sequential(nn.MaxPool2d(2), nn.ReLU())(x)
     found = pool(x)
     assert torch.equal(found, expected)
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        evaluated = pool(x)
+    assert torch.equal(evaluated, expected)
+    assert all(y.is_contiguous(memory_format=torch.channels_last) for y in (found, evaluated))
     grads = channels_last(*found.shape, dtype=dtype), torch.ones((), dtype=dtype).expand(found.shape)
     for grad in grads:
         left, right = (torch.autograd.grad(y, x, grad, retain_graph=True)[0] for y in (found, expected))
@@ -161,6 +164,15 @@ def test_pooling_takes_infinities_and_any_memory_order() -> None:
     assert grad.flatten().tolist() == [0, float("inf"), 0, 0]
     x = torch.randn(2, 3, 4, 6, dtype=torch.bfloat16)
     assert torch.equal(pool(x), F.max_pool2d(x, 2).relu())
+
+
+def test_an_evaluation_passes_on_what_is_no_number() -> None:
+    x = torch.randn(2, 3, 4, 6)
+    x[0, 1, 0, 0] = torch.nan
+    with torch.inference_mode():
+        y = MaxPoolReLU()(x)
+    assert y.isnan().sum() == 1
+    assert y[0, 1, 0, 0].isnan()
 
 
 @pytest.mark.parametrize("count", [1, 7, 32])
