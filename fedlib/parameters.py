@@ -80,8 +80,6 @@ BatchSize = Annotated[int, Field(ge=1, le=100_000)]
 """Local batch size, B."""
 Classes = Annotated[int, Field(ge=1, le=1_000)]
 """Classes per client."""
-Widths = Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(max_length=20)]
-"""Channels of a network's convolutions, or widths of its dense layers."""
 Widths = Annotated[list[Annotated[int, Field(ge=1, le=4_096)]], Field(min_length=1, max_length=20)]
 """Channels of a network's convolutions, or units of its dense layers, layer by layer."""
 Count = Annotated[int, Field(ge=1)]
