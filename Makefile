@@ -23,8 +23,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@python=$$(.ci/find-python)
 	$(BIN)/python -m pip --version &> /dev/null || "$$python" -m venv --clear $(VENV)
 	echo "Installing the locked packages into $(VENV); this takes some minutes."
-	# Python compiles what is imported; to compile all of it takes a third of the installation.
-	$(PIP) --no-compile -r requirements.lock
+	$(PIP) -r requirements.lock
 	$(PIP) --no-deps --editable .
 	# Built now, since matplotlib would otherwise report it on the first page that draws a figure.
 	$(BIN)/python -c "import matplotlib.font_manager"
@@ -37,7 +36,7 @@ book: $(INSTALLED) ## Execute the chapters and build the site
 test: $(INSTALLED) ## Lint, run the tests, execute the book's digits edition, build the site and walk it in Chromium
 	.ci/find-chromium > /dev/null || .ci/apt-install chromium
 	$(BIN)/ruff check .
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 lint: $(INSTALLED) ## Check the style of code and notebooks
 	$(BIN)/ruff check .
