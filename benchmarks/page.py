@@ -61,6 +61,8 @@ From the launch of Python to the end of the first batch, the data cached: {start
 - **A running mean** of the updates, so that client models never pile up (`fedlib.federation`).
 - **Weights and updates are never sent**: all processes have the same memory mapped, and a task names its place in it
   (`fedlib.workers`).
+- **Evaluations only take maxima**: PyTorch's pooling also notes where each one stood, for gradients that nobody asks
+  for (`fedlib.layers`).
 - **Plain SGD steps layer by layer**; gradients come into one vector only where a method looks at them (`fedlib.local`).
 
 On a GPU a round's clients can train together (`fedlib.batched`, `FEDLIB_DEVICE=cuda`). No GPU was to be had: that it

@@ -1,5 +1,8 @@
 """A small checkout of its own, for tests that execute a chapter, store records or build something; and quadratics."""
 
+import multiprocessing
+from multiprocessing import forkserver
+
 import pytest
 import torch
 from hypothesis import settings
@@ -11,6 +14,14 @@ from fedlib import federation
 torch.set_num_threads(1)  # as workers do; a second thread only waits where the machine is busy
 settings.register_profile("repeatable", derandomize=True, deadline=None)  # a slow machine is no failure
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fork_server():
+    """Starts the server from which workers are forked: they have its environment, which must be no single test's."""
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        multiprocessing.set_forkserver_preload(["fedlib.federation"])
+        forkserver.ensure_running()
 
 
 @pytest.fixture
