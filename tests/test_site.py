@@ -131,7 +131,7 @@ def visit(browser, url: str, width: int) -> tuple[dict, list[str]]:
                 ids: [...document.querySelectorAll('[id]')].map(e => e.id),
             };
         }""")
-        page.wait_for_load_state("networkidle")
+        page.wait_for_timeout(100)  # for what went wrong to be told; to wait for a quiet network can take for ever here
     finally:
         page.close()
     return facts, wrong
