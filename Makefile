@@ -37,7 +37,7 @@ test: $(INSTALLED) ## Lint, run the tests, execute the book's digits edition, bu
 	.ci/find-chromium > /dev/null || .ci/apt-install chromium
 	$(BIN)/ruff check .
 	$(BIN)/pytest --numprocesses auto --dist loadfile --ignore tests/test_site.py
-	# By itself, since a browser that has to share the cores takes its pages for unfinished.
+	# The site by itself, whose browser wants the cores as well.
 	$(BIN)/pytest tests/test_site.py
 
 lint: $(INSTALLED) ## Check the style of code and notebooks

@@ -131,7 +131,7 @@ def visit(browser, url: str, width: int) -> tuple[dict, list[str]]:
                 ids: [...document.querySelectorAll('[id]')].map(e => e.id),
             };
         }""")
-        page.wait_for_timeout(100)  # for what went wrong to be told; to wait for a quiet network can take for ever here
+        page.wait_for_timeout(500)  # as long as a quiet network takes to be one; to wait for it can take for ever
     finally:
         page.close()
     return facts, wrong
