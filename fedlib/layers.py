@@ -112,8 +112,7 @@ class MaxPoolReLU(FirstOrder):
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled() and x.device.type == "cpu":
-            height, width = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
-            y = x.permute(0, 2, 3, 1)[:, :height, :width]
+            y = _windows(x.permute(0, 2, 3, 1))
             return torch.maximum(*_pairs(torch.maximum(*_pairs(y, 1)), 2)).relu_().permute(0, 3, 1, 2)
         if self.first_order and x.dtype == torch.bfloat16 and x.device.type == "cpu":
             return BitwiseMaxPoolReLU.apply(x)
@@ -132,8 +131,7 @@ class BitwiseMaxPoolReLU(torch.autograd.Function):
         n, channels, height, width = x.shape
         out = torch.empty((n, channels, height // 2, width // 2), dtype=x.dtype, device=x.device,
                           memory_format=torch.channels_last)
-        y, bits = _bits(x)[:, : height // 2 * 2, : width // 2 * 2], _bits(out)
-        pairs = torch.maximum(*_pairs(y, 2))
+        pairs, bits = torch.maximum(*_pairs(_windows(_bits(x)), 2)), _bits(out)
         torch.maximum(*_pairs(pairs, 1), out=bits).clamp_min_(0)
         ctx.save_for_backward(x, pairs, out)
         return out
@@ -142,11 +140,11 @@ class BitwiseMaxPoolReLU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor) -> Tensor:
         x, pairs, out = ctx.saved_tensors
-        height, width = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
-        result = torch.empty_like(x) if x.shape[2:] == (height, width) else torch.zeros_like(x)
+        odd = x.shape[2] % 2 or x.shape[3] % 2
+        result = torch.zeros_like(x) if odd else torch.empty_like(x)
         through = torch.gt(_bits(out), 0, out=torch.empty_like(_bits(out))).mul_(_bits(grad))
         through = _route(through, pairs, torch.empty_like(pairs), dim=1)
-        _route(through, _bits(x)[:, :height, :width], _bits(result)[:, :height, :width], dim=2)
+        _route(through, _windows(_bits(x)), _windows(_bits(result)), dim=2)
         return result
 
 
@@ -161,6 +159,11 @@ def _route(grad: Tensor, x: Tensor, out: Tensor, dim: int) -> Tensor:
 def _bits(x: Tensor) -> Tensor:
     """The bit patterns of `x` as (N, H, W, C) integers, without copying."""
     return x.permute(0, 2, 3, 1).view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+
+
+def _windows(x: Tensor) -> Tensor:
+    """The part of `x` (N, H, W, C) that 2 x 2 windows cover: without the last row and column where they are odd."""
+    return x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]
 
 
 def _pairs(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:

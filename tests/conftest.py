@@ -9,7 +9,7 @@ from hypothesis import settings
 from quadratic import Quadratics
 from small_chapter import write_chapter
 
-from fedlib import federation
+from fedlib import federation, workers
 
 torch.set_num_threads(1)  # as workers do; a second thread only waits where the machine is busy
 settings.register_profile("repeatable", derandomize=True, deadline=None)  # a slow machine is no failure
@@ -20,7 +20,7 @@ settings.load_profile("repeatable")
 def fork_server():
     """Starts the server from which workers are forked: they have its environment, which must be no single test's."""
     if "forkserver" in multiprocessing.get_all_start_methods():
-        multiprocessing.set_forkserver_preload(["fedlib.federation"])
+        multiprocessing.set_forkserver_preload(workers.PRELOAD)
         forkserver.ensure_running()
 
 

@@ -79,7 +79,7 @@ def class_gradients(setting: Setting, w: Tensor, images: int) -> Callable[[Tenso
 
 
 class DivergenceBound(Measure):
-    """Prop. 3.1 from the weights on with which a round starts, at the round's learning rate.
+    """Prop. 3.1 for the steps of one round: from its first weights, at its learning rate.
 
     Series: ``divergence_bound``, "average", "clients" and "bound" -> a value for each step, as :func:`follow` gives
     them.
