@@ -18,12 +18,15 @@ import hashlib
 import io
 import json
 import logging
+import multiprocessing
 import os
 import shlex
+import signal
 import sys
 import time
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -419,7 +422,8 @@ def execute(job: Job) -> None:
         try:
             notebook = papermill.execute_notebook(
                 job.chapter.path, scratch, injected, cwd=root, kernel_name="python3", progress_bar=False,
-                extra_arguments=["--log-level=ERROR"],  # it warns at each start that it listens on this machine
+                # It warns at each start that it listens on this machine, and shows at length that it was interrupted.
+                extra_arguments=["--log-level=CRITICAL"],
             )  # fmt: skip
         except KeyboardInterrupt:
             # The interrupted cell's error reaches papermill too late for it, and asyncio would print that at length.
@@ -453,6 +457,59 @@ def execute(job: Job) -> None:
     if not job.changed:
         runs = [f"{path.parent.name}/{path.stem}" for path in (Path(file) for file, _ in tally.used.values())]
         records.Store().note_chapter(job.chapter.name, job.edition, job.parameters, runs)
+
+
+def execute_all(jobs: Sequence[Job]) -> Iterator[tuple[Job, ChapterError | None]]:
+    """Execute chapters, two side by side where there are two cores; each as it has finished, with its error if any.
+
+    A chapter imports, draws and trains single runs with one process, beside which another chapter has use for a core.
+    """
+    from fedlib import workers
+
+    beside = min(2, workers.cores(), len(jobs))
+    if beside < 2:
+        for job in jobs:
+            yield job, _error_of(job)
+        return
+    context, inner = multiprocessing.get_context("spawn"), {workers.VARIABLE: str(workers.cores() // beside)}
+    with ProcessPoolExecutor(beside, context, _enter_beside, (inner,)) as pool:
+        futures = {
+            pool.submit(_execute_beside, job.chapter.name, job.edition, job.changed, job.output): job for job in jobs
+        }
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
+
+
+def _error_of(job: Job) -> ChapterError | None:
+    try:
+        execute(job)
+    except ChapterError as error:
+        return error
+    return None
+
+
+def _enter_beside(environment: dict[str, str]) -> None:
+    """Leave it to the process that handed out the chapters to say when all end, and end with it."""
+    from fedlib import workers
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    workers.follow_parent()
+    os.environ |= environment
+
+
+def _execute_beside(*planned: Any) -> ChapterError | None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the chapter under way ends as it does for Ctrl-C
+    try:
+        return _error_of(plan(*planned))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @contextmanager

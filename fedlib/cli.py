@@ -105,17 +105,16 @@ def run(
             raise InputError(f"parameter {', '.join(sorted(twice))} is given twice")
         work = [chapters.plan(chapter, edition or chapters.EDITIONS[0], dict(given), output)]
 
-    failures = []
+    missing = [job for job in work if force or not job.up_to_date]
     for job in work:
-        if not force and job.up_to_date:
+        if job not in missing:
             print(f"{job.title} is up to date: {_relative(job.output)}")
-            continue
-        try:
-            chapters.execute(job)
-        except chapters.ChapterError as error:
-            failures.append(str(error))
-            continue  # the other chapters do not depend on this one
-        print(f"{job.title} is executed: {_relative(job.output)}")
+    failures = []
+    for job, error in chapters.execute_all(missing):
+        if error:
+            failures.append(str(error))  # the other chapters do not depend on this one
+        else:
+            print(f"{job.title} is executed: {_relative(job.output)}", flush=True)
     if failures:
         raise chapters.ChapterError("\nfedlib: ".join(failures))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -99,7 +100,8 @@ def shown(title: str) -> Iterator[Tally]:
         outer = os.environ.get(VARIABLE)
         os.environ[VARIABLE] = str(path)
         stop = threading.Event()
-        show = _bar if sys.stderr.isatty() else _lines
+        alone = multiprocessing.parent_process() is None  # else another process may show a bar at the same place
+        show = _bar if alone and sys.stderr.isatty() else _lines
         tally = Tally(path)
         thread = threading.Thread(target=show, args=(title, tally, stop), daemon=True)
         thread.start()

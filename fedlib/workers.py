@@ -51,16 +51,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _enter_worker(enter: Callable[[], None] | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a traceback
-    torch.set_num_threads(THREADS)
+def follow_parent() -> None:
+    """Have this process end at once when the one that started it does, which may have been killed."""
     parent = multiprocessing.parent_process()
 
-    def follow() -> None:  # a worker must not outlive a main process that was killed
+    def follow() -> None:
         parent.join()
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+def _enter_worker(enter: Callable[[], None] | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a traceback
+    torch.set_num_threads(THREADS)
+    follow_parent()
     if enter is not None:
         enter()
 

@@ -93,6 +93,7 @@ def test_all_goes_on_after_a_failure_and_reports_it(checkout, monkeypatch):
             raise chapters.ChapterError("chapter other, cell 3")
 
     monkeypatch.setattr(chapters, "execute", execute)
+    monkeypatch.setenv("FEDLIB_WORKERS", "1")
     result = fedlib("run", "--all")
     assert tried == [("other", "digits"), ("small", "digits"), ("small", "cifar10")]
     assert result.exit_code == 1 and "chapter other, cell 3" in result.stderr
@@ -194,6 +195,22 @@ def test_a_chapter_is_executed_once_then_up_to_date(checkout):
     assert page.read_bytes() == content
     left = nbformat.read(checkout / ".fedlib" / "failed" / "small-digits.ipynb", 4)
     assert any(output.output_type == "error" for cell in left.cells for output in cell.get("outputs", ()))
+
+
+def test_two_chapters_are_executed_side_by_side(checkout):
+    write_chapter(checkout, "other", PARAMETERS, RUNS, "records[7]")
+    write_chapter(checkout, "third", PARAMETERS, RUNS, "import os\nos.environ['FEDLIB_WORKERS']")
+    editions = "small: {digits: {rounds: 3}}\nother: {digits: {}}\nthird: {digits: {}}\n"
+    (checkout / "notebooks" / "editions.yml").write_text(editions)
+    result = command("run", "--all", "--jobs", "4")
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert "chapter other (digits), cell 4 (records[7]): IndexError" in result.stderr
+    small, third = (nbformat.read(f"book/chapters/{name}-digits.ipynb", 4) for name in ("small", "third"))
+    assert len(small.metadata.fedlib.records) == len(third.metadata.fedlib.records) == 2
+    assert third.cells[-1].outputs[0]["data"]["text/plain"] == "'2'"  # half of the processes that train
+    assert len(list(Store().records())) == 4, "the runs that two chapters share are trained once"
+    with pytest.raises(FileNotFoundError):
+        nbformat.read("book/chapters/other-digits.ipynb", 4)
 
 
 def test_plain_papermill_and_an_output_of_ones_own(checkout):

@@ -1,6 +1,7 @@
 """Sweeps: what is stored is not trained again; what was interrupted, even by kill -9, ends as if it had not been."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from small_chapter import write_chapter
 
 from fedlib import federation, local, progress, sweep, workers
 from fedlib.experiment import Experiment
@@ -154,9 +156,14 @@ ROUNDS = 2000
 """Long enough for three stored states (one every 2 s), short enough for a test."""
 
 
-def test_interrupted_and_killed_a_chapter_goes_on_and_ends_the_same(checkout):
-    """Ctrl-C, then kill -9, each in mid-sweep: kernel and workers end too, and the third start finishes."""
-    command = [sys.executable, "-m", "fedlib", "run", "small", "-p", f"rounds={ROUNDS}", "--jobs", "2"]
+@pytest.mark.parametrize("chapters", ["one", "two"])
+def test_interrupted_and_killed_chapters_go_on_and_end_the_same(checkout, chapters):
+    """Ctrl-C, then kill -9, each in mid-sweep: kernels and workers end too, and the third start finishes."""
+    write_chapter(checkout, "other")
+    alphas = {"one": {"small": [0.5, 5.0]}, "two": {"small": [0.5], "other": [5.0]}}[chapters]
+    editions = {name: {"digits": {"rounds": ROUNDS, "alphas": own}} for name, own in alphas.items()}
+    (checkout / "notebooks" / "editions.yml").write_text(json.dumps({"other": {}} | editions))
+    command = [sys.executable, "-m", "fedlib", "run", "--all", "--jobs", "2"]
     runs = checkout / ".fedlib" / "runs"
     before = {}
     for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
@@ -170,7 +177,7 @@ def test_interrupted_and_killed_a_chapter_goes_on_and_ends_the_same(checkout):
         try:
             wait_for(trained)
             family = psutil.Process(process.pid).children(recursive=True)
-            assert len(family) >= 4, "a kernel, a fork server and two workers"
+            assert len(family) >= 4, "a kernel, a fork server and two workers; or two chapters and their kernels"
             process.send_signal(number)
             assert process.wait(timeout=60) == code
         finally:
@@ -180,7 +187,7 @@ def test_interrupted_and_killed_a_chapter_goes_on_and_ends_the_same(checkout):
         message = process.stderr.read()
         assert ("the same command goes on" in message) == (number == signal.SIGINT), message
         assert "Traceback" not in message
-        assert not list(checkout.glob("executed/*.ipynb"))
+        assert not list(checkout.glob("book/chapters/*.ipynb"))
         states = {path: torch.load(path) for path in runs.glob("*.pt")}
         for path, state in before.items():
             assert states[path]["round"] > state["round"]
@@ -189,10 +196,10 @@ def test_interrupted_and_killed_a_chapter_goes_on_and_ends_the_same(checkout):
         before = states
 
     subprocess.run(command, check=True, timeout=300)
-    (page,) = checkout.glob("executed/small-digits-*.ipynb")
+    pages = [nbformat.read(checkout / f"book/chapters/{name}-digits.ipynb", 4) for name in alphas]
     assert not list(runs.glob("*.pt"))
     finished = list(Store().records())
-    assert {record.id for record in finished} == set(nbformat.read(page, 4).metadata.fedlib.records)
+    assert {record.id for record in finished} == {run for page in pages for run in page.metadata.fedlib.records}
     untouched = sweep.sweep([r.experiment for r in finished], Store(checkout / "x", checkout / "y"), processes=2)
     assert len(finished) == 2
     for resumed, uninterrupted in zip(finished, untouched, strict=True):
