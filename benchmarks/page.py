@@ -50,8 +50,10 @@ From the launch of Python to the end of the first batch, the data cached: {start
   (`fedlib.allocator`).
 - **One process per core with one thread each**, on a pool that stays. It is faster than threads, and the reason why
   results do not depend on how many workers there are (`fedlib.workers`).
+- **The main process trains too**, between what it hands out and adds up: a process that did nothing else would take
+  its time from those that train (`fedlib.workers`).
 - **No core waits for the start.** A pool of processes needs more than a second to import torch; until it answers, the
-  first process trains (`fedlib.workers`).
+  main process does all the training (`fedlib.workers`).
 - **Images stay channels-last** to the last layer (`fedlib.models`), and are normalised in whole rows (`fedlib.local`).
 - **bfloat16** copies of the weights for forward and backward passes, fp32 weights and updates. A processor that has no
   fast units for bfloat16 is slower with it than with fp32, which an experiment's `precision` can name instead.
@@ -129,7 +131,7 @@ def figures(points: list[dict[str, Any]]) -> list[str]:
         figure, axes = plots.new(2, height=2.4)
         for panel, column, label in zip(axes, ("seconds_per_round", "peak_mib"), ("s/round", "peak MiB"), strict=True):
             panel.plot(own["value"], own[column], marker="o", color=plots.COLOURS[0])
-            panel.set(xscale="log", xlabel=quantity, ylabel=label, ylim=(0, None))
+            panel.set(xscale="log", xlabel=quantity, ylabel=label, ylim=(0, 1.1 * own[column].max()))
             panel.set_xticks(own["value"], [f"{value:,.0f}" for value in own["value"]])
             panel.minorticks_off()
         ends = [(row.value, row.seconds_per_round, row.peak_mib) for row in (own.iloc[0], own.iloc[-1])]
