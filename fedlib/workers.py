@@ -165,8 +165,8 @@ def _mapped(path: str, number: int, rows: int, size: int) -> torch.Tensor:
 def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) -> Iterator[Any]:
     """``function(*task)`` for each task, results in the tasks' order, at most two tasks a worker under way.
 
-    This process is one of the workers: a process that only handed out tasks would take a core from those that train.
-    Before each task of its own it gives the others one more than they are busy with.
+    This process is one of the workers: a process that only handed out tasks would take its time from those that train.
+    Once the others have started, it does a task of its own whenever each of them has two.
     """
     if workers == 1:
         with single_thread():
@@ -179,7 +179,8 @@ def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) 
         with closing_broken():
             for task, is_last in _and_whether_last(tasks):
                 undone = sum(not future.done() for future in waiting)
-                # The last is this process's own: another one might have to finish something before.
+                # The last is this process's own: another one might have to finish something before. A pool that cannot
+                # start raises why.
                 if not is_last and undone < 2 * (workers - 1) and started.done() and started.result():
                     waiting.append(executor.submit(function, *task))
                 else:
