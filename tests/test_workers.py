@@ -62,12 +62,13 @@ def test_an_error_reaches_the_caller_and_the_pool_goes_on(count):
     assert list(workers.ordered(square, [(2,)], count)) == [4]
 
 
-def test_every_worker_has_one_thread():
+def test_every_worker_has_one_thread_and_this_process_is_the_one_that_does_the_last_task():
     workers.wait(2)
-    found = set(workers.ordered(where, [(x,) for x in range(8)], 2))
+    found = list(workers.ordered(where, [(x,) for x in range(8)], 2))
     assert {threads for _, threads in found} == {workers.THREADS}
-    assert len({pid for pid, _ in found}) == 2
-    assert os.getpid() in {pid for pid, _ in found}
+    places = [pid for pid, _ in found]
+    assert len(set(places)) == 2
+    assert places[0] != os.getpid() == places[-1]
 
 
 def test_until_the_workers_have_started_this_process_does_the_tasks():
