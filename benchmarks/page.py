@@ -50,10 +50,8 @@ From the launch of Python to the end of the first batch, the data cached: {start
   (`fedlib.allocator`).
 - **One process per core with one thread each**, on a pool that stays. It is faster than threads, and the reason why
   results do not depend on how many workers there are (`fedlib.workers`).
-- **The main process trains too**, between what it hands out and adds up: a process that did nothing else would take
-  its time from those that train (`fedlib.workers`).
 - **No core waits for the start.** A pool of processes needs more than a second to import torch; until it answers, the
-  main process does all the training (`fedlib.workers`).
+  first process trains (`fedlib.workers`).
 - **Images stay channels-last** to the last layer (`fedlib.models`), and are normalised in whole rows (`fedlib.local`).
 - **bfloat16** copies of the weights for forward and backward passes, fp32 weights and updates. A processor that has no
   fast units for bfloat16 is slower with it than with fp32, which an experiment's `precision` can name instead.

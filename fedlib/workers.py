@@ -1,9 +1,9 @@
-"""Workers, each with one torch thread: this process, and a persistent pool of others.
+"""A persistent pool of worker processes, each with one torch thread.
 
 One thread per process is both the fastest layout for small networks on CPUs and the reason why results do not depend
 on the number of workers: a second thread would change the order of the sums inside a convolution's backward pass.
 Tensors travel through shared memory. A pool takes more than a second to start, most of it to import torch; until it
-answers, this process does all tasks.
+answers, the tasks are done by this process, which would only wait.
 """
 
 from __future__ import annotations
@@ -87,16 +87,11 @@ def pool(count: int, enter: Callable[[], None] | None = None) -> ProcessPoolExec
     return _pools[count][0]
 
 
-def others(count: int) -> tuple[ProcessPoolExecutor, Future]:
-    """The pool of the other workers where this process is one of `count`, and the task that is done once it started."""
-    pool(count - 1)
-    return _pools[count - 1]
-
-
 def wait(count: int) -> None:
-    """Return when all of `count` workers, of which this process is one, have started."""
+    """Return when the pool with `count` workers has started; one worker is this process, and needs no pool."""
     if count > 1:
-        others(count)[1].result()
+        pool(count)
+        _pools[count][1].result()
 
 
 @atexit.register
@@ -165,49 +160,29 @@ def _mapped(path: str, number: int, rows: int, size: int) -> torch.Tensor:
 def ordered(function: Callable[..., Any], tasks: Iterable[tuple], workers: int) -> Iterator[Any]:
     """``function(*task)`` for each task, results in the tasks' order, at most two tasks a worker under way.
 
-    This process is one of the workers: a process that only handed out tasks would take its time from those that train.
-    Once the others have started, it does a task of its own whenever each of them has two.
+    With one worker everything happens in this process, with several what comes before they have started.
     """
     if workers == 1:
         with single_thread():
             for task in tasks:
                 yield function(*task)
         return
-    waiting: collections.deque[Future] = collections.deque()
-    executor, started = others(workers)
+    waiting: collections.deque = collections.deque()
+    executor = pool(workers)
+    first = _pools[workers][1]
     try:
         with closing_broken():
-            for task, is_last in _and_whether_last(tasks):
-                undone = sum(not future.done() for future in waiting)
-                # The last is this process's own: another one might have to finish something before. A pool that cannot
-                # start raises why.
-                if not is_last and undone < 2 * (workers - 1) and started.done() and started.result():
-                    waiting.append(executor.submit(function, *task))
-                else:
-                    waiting.append(_done_here(function, task))
-                while waiting and (waiting[0].done() or len(waiting) == under_way(workers)):
+            for task in tasks:
+                if not (first.done() and first.result()):  # a pool that cannot start raises why
+                    with single_thread():
+                        result = function(*(item.tensor if isinstance(item, Rows) else item for item in task))
+                    yield result
+                    continue
+                waiting.append(executor.submit(function, *task))
+                if len(waiting) >= under_way(workers):
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
     finally:
         for future in waiting:
             future.cancel()
-
-
-def _and_whether_last(tasks: Iterable[tuple]) -> Iterator[tuple[tuple, bool]]:
-    tasks = iter(tasks)
-    following = next(tasks, None)
-    while following is not None:
-        task, following = following, next(tasks, None)
-        yield task, following is None
-
-
-def _done_here(function: Callable[..., Any], task: tuple) -> Future:
-    """A task's result, or its error for the time when its turn comes."""
-    future: Future = Future()
-    try:
-        with single_thread():
-            future.set_result(function(*(item.tensor if isinstance(item, Rows) else item for item in task)))
-    except Exception as error:
-        future.set_exception(error)
-    return future

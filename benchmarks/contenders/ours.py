@@ -44,10 +44,10 @@ def run(
 
 
 def prepare(images: Path, threads: int) -> None:
-    """Have all `threads` workers train on the images of a folder, whatever data set they are asked for."""
+    """Have this process and `threads` workers train on the images of a folder, whatever data set they are asked for."""
     _replace(images)
     if threads > 1:
-        workers.pool(threads - 1, functools.partial(_replace, images))
+        workers.pool(threads, functools.partial(_replace, images))
         workers.wait(threads)
 
 
