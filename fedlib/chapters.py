@@ -26,7 +26,7 @@ import sys
 import time
 import tokenize
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -472,16 +472,23 @@ def execute_all(jobs: Sequence[Job]) -> Iterator[tuple[Job, ChapterError | None]
             yield job, _error_of(job)
         return
     context, inner = multiprocessing.get_context("spawn"), {workers.VARIABLE: str(workers.cores() // beside)}
+    waiting, running = list(jobs), {}
     with ProcessPoolExecutor(beside, context, _enter_beside, (inner,)) as pool:
-        futures = {
-            pool.submit(_execute_beside, job.chapter.name, job.edition, job.changed, job.output): job for job in jobs
-        }
+
+        def start_next() -> None:
+            if waiting:
+                job = waiting.pop(0)
+                running[pool.submit(_execute_beside, job.chapter.name, job.edition, job.changed, job.output)] = job
+
         try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
+            # One is handed out when one has ended: the pool would start what it holds even after an interrupt.
+            for _ in range(beside):
+                start_next()
+            while running:
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    start_next()
+                    yield running.pop(future), future.result()
         except BaseException:
-            for future in futures:
-                future.cancel()
             for child in multiprocessing.active_children():
                 child.terminate()
             raise
