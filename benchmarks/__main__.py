@@ -17,11 +17,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import growth, page, peers, start, workload
+from benchmarks import growth, limit, page, peers, start, workload
 from benchmarks.turn import Contender, Turn, take
 from fedlib.records import commit, processor
-
-LATEST = Path(__file__).with_name("latest.json")
 
 
 def contenders(cores: int) -> list[Contender]:
@@ -101,11 +99,11 @@ def main(
     os.environ.pop("OMP_NUM_THREADS", None)  # every contender sets its threads itself
     chosen = [contender for contender in contenders(cores) if only in contender.name]
     pythons = {True: peers.install(), False: Path(sys.executable)}
-    load = []
+    load, before = [], json.loads(page.LATEST.read_text()) if page.LATEST.exists() else {}
     with tempfile.TemporaryDirectory() as folder, Progress(transient=True) as bar:
         images = Path(folder) / "speed"
         workload.write(images)
-        task = bar.add_task("", total=len(chosen) * (repetitions + 1) + (0 if only else 8 * repetitions))
+        task = bar.add_task("", total=len(chosen) * (repetitions + 1))
 
         def turn(contender: Contender, memory: bool = False) -> Turn:
             bar.update(task, description=contender.name, advance=1)
@@ -122,15 +120,8 @@ def main(
             for name, own in turns.items():
                 print(name, [round(one.samples_per_second) for one in own], own, peaks[name])
             return
-        # What federation costs is a few percent, as much as the machine's speed changes in a minute: more turns, in
-        # pairs, and who was first is second in the next.
-        by_name, to_limit = {contender.name: contender for contender in chosen}, {}
-        for name in ("fp32", "bf16"):
-            to_limit[name] = []
-            for i in range(2 * repetitions):
-                pair = [f"fedlib {name}", f"bare loop {name}"][:: -1 if i % 2 else 1]
-                rates = {one: turn(by_name[one]).samples_per_second for one in pair}
-                to_limit[name].append(rates[f"fedlib {name}"] / rates[f"bare loop {name}"])
+        bar.update(task, description="rounds in turn")
+        to_limit = limit.measure(images, cores)
         bar.update(task, description="start")
         starts = {
             name: {str(workers): start.measure(name, workers, repetitions) for workers in (1, cores)}
@@ -138,7 +129,7 @@ def main(
         }
         bar.update(task, description="growth")
         if skip_growth:
-            grown = json.loads(LATEST.read_text())["growth"]
+            grown = before["growth"]
         else:
             grown = {"commit": commit(), "points": list(growth.measure(Path(folder), cores, rounds))}
 
@@ -155,13 +146,12 @@ def main(
     body = machine(cores) | {
         "load_average": load, "repetitions": repetitions, "rounds": rounds, "contenders": rows,
         "overhead": {"seconds_per_round": empty["seconds_per_round"], "share": shares},
-        "to_limit": to_limit, "start": starts, "growth": grown,
+        "to_limit": before.get("to_limit", {}) | to_limit, "start": starts, "growth": grown,
     }  # fmt: skip
-    LATEST.write_text(json.dumps(body, indent=1) + "\n")
     show(rows)
     page.write(body)
     overhead = ", ".join(f"{share:.1%} of a round in {name}" for name, share in shares.items())
-    print("Of the bare loop:", page.to_limit(body["to_limit"]))
+    print(page.to_limit(to_limit))
     print(f"A round without training steps takes {empty['seconds_per_round'] * 1e3:.1f} ms: {overhead}.")
     for name, seconds in starts.items():
         print(f"First batch of {name} after", ", ".join(f"{s:.1f} s with {n} worker(s)" for n, s in seconds.items()))

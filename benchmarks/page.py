@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pandas as pd
@@ -11,6 +12,7 @@ from fedlib import plots
 from fedlib.statistics import estimate
 
 PAGE = ROOT / "book" / "speed.md"
+LATEST = ROOT / "benchmarks" / "latest.json"
 
 TEXT = """# What it costs
 
@@ -35,9 +37,14 @@ memory is that of all processes of a contender, with shared pages counted once, 
 
 "Index batches" leaves out PyTorch's DataLoader and indexes a client's tensors. The fastest peer is the fastest in fp32.
 The bare loop is the limit: fedlib's network and all its tricks in the shortest loop that trains, {cores} processes that
-never talk to each other, without clients, server, methods or records. What fedlib reaches of it is told best by {pairs}
-more pairs of turns, one right after the other and either first every second time: {to_limit} (means of the ratios, 95 %
-t intervals).
+never talk to each other, without clients, server, methods or records. What fedlib reaches of it is told best by rounds
+in turn within one program, one of fedlib and one of the bare loop, either first every second time. It depends on the
+processor: what federation costs takes about the same time whether training is fast or slow.
+
+{to_limit}
+
+Means of the ratios of speed, 95 % t intervals. The clients of a round wait for the last of them, which the bare loop
+does not; in the last two columns it waits after each round, too.
 
 A round of fedlib in which no client trains a step takes {overhead:.1f} ms: that is selection, sending weights and
 updates, aggregation and bookkeeping, {fp32:.1%} of a round in fp32 and {bf16:.1%} in bf16.
@@ -78,6 +85,8 @@ client draws 50, 10 clients a round, batches of 5. Measured at commit {growth_co
 
 
 def write(body: dict[str, Any]) -> None:
+    """Store what was measured, and the page."""
+    LATEST.write_text(json.dumps(body, indent=1) + "\n")
     PAGE.write_text(render(body))
 
 
@@ -92,7 +101,7 @@ def render(body: dict[str, Any]) -> str:
         busy=": other work was under way, so that the rates are too low for all, and only the ratios count" * busy,
         table=table(body["contenders"]), overhead=body["overhead"]["seconds_per_round"] * 1e3, fp32=share["fp32"],
         bf16=share["bf16"],
-        pairs=len(body["to_limit"]["fp32"]), to_limit=to_limit(body["to_limit"]),
+        to_limit=to_limit(body["to_limit"]),
         start="; ".join(
             f"{name} " + ", ".join(f"{s:.1f} s with {n} worker{'s' * (n != '1')}" for n, s in seconds.items())
             for name, seconds in body["start"].items()
@@ -101,9 +110,15 @@ def render(body: dict[str, Any]) -> str:
     )  # fmt: skip
 
 
-def to_limit(ratios: dict[str, list[float]]) -> str:
-    """The means of the ratios of each number format in words, with intervals."""
-    return " and ".join(f"{estimate(own).format('.3f')} in {name}" for name, own in ratios.items())
+def to_limit(measured: dict[str, dict[str, Any]]) -> str:
+    """What fedlib reaches of the bare loop, by processor, as a Markdown table."""
+    lines = ["| processor | measured | fp32 | bf16 | fp32, waiting | bf16, waiting |", "|---|---|---:|---:|---:|---:|"]
+    for machine, one in measured.items():
+        ratios = [one[name].get(kind) for kind in ("alone", "waiting") for name in ("fp32", "bf16")]
+        how = f"{one['date'][:10]}, commit {one['commit'].rstrip('+')}, {len(ratios[0])} pairs of {one['pairs_of']}"
+        cells = [machine, how, *(estimate(own).format(".3f") if own else "" for own in ratios)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def table(rows: dict[str, dict[str, Any]]) -> str:

@@ -10,12 +10,10 @@ import torch
 
 from benchmarks import page, workload
 from benchmarks.__main__ import contenders, summary
-from benchmarks.contenders import idiomatic, ours
+from benchmarks.contenders import bare, idiomatic, ours
 from benchmarks.turn import Contender, Failed, Turn, take
 from fedlib import federation
 from fedlib.models import CNN
-
-LATEST = Path(page.ROOT, "benchmarks", "latest.json")
 
 
 @pytest.fixture
@@ -80,6 +78,12 @@ def test_a_contender_that_fails_says_why(tmp_path):
         take(Contender("absent", "absent", {}), Path(sys.executable), tmp_path, 1)
 
 
+def test_the_bare_loop_shares_all_clients_of_a_round():
+    for processes in (1, 2, 3, 4):
+        shares = bare.shares(processes)
+        assert sum(shares) == workload.PER_ROUND and max(shares) - min(shares) <= 1
+
+
 def test_ratios_are_taken_within_a_repetition():
     """The machine becomes four times slower: no ratio may see it."""
     speeds = {"fedlib fp32": 8.0, "fedlib bf16": 16.0, "bare loop fp32": 10.0, "bare loop bf16": 16.0, "peer": 4.0,
@@ -95,9 +99,9 @@ def test_ratios_are_taken_within_a_repetition():
     assert rows["fedlib fp32"]["samples_per_second"] == pytest.approx(4)
 
 
-@pytest.mark.skipif(not LATEST.exists(), reason="not measured yet")
+@pytest.mark.skipif(not page.LATEST.exists(), reason="not measured yet")
 def test_the_page_shows_what_was_measured():
-    body = json.loads(LATEST.read_text())
+    body = json.loads(page.LATEST.read_text())
     assert page.table(body["contenders"]) in page.PAGE.read_text()
     assert set(body["contenders"]) == {c.name for c in contenders(body["cores"]) if "empty" not in c.name}
     assert f"{body['overhead']['share']['fp32']:.1%} of a round in fp32" in page.PAGE.read_text()

@@ -6,7 +6,9 @@ last one left the weights. What fedlib needs beyond this is what federation cost
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -20,9 +22,9 @@ from fedlib.models import CNN
 def run(images: Path, rounds: int, threads: int, bf16: bool = False) -> list[float]:
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(threads), context.SimpleQueue()
-    shares = [workload.PER_ROUND * (i + 1) // threads - workload.PER_ROUND * i // threads for i in range(threads)]
     processes = [
-        context.Process(target=_train, args=(images, rounds, share, bf16, barrier, results)) for share in shares
+        context.Process(target=_train, args=(images, rounds, clients, bf16, barrier, results))
+        for clients in shares(threads)
     ]
     for process in processes:
         process.start()
@@ -32,7 +34,20 @@ def run(images: Path, rounds: int, threads: int, bf16: bool = False) -> list[flo
     return [max(times) for times in zip(*ends, strict=True)]
 
 
+def shares(processes: int) -> list[int]:
+    """Clients per round of each process."""
+    ends = [workload.PER_ROUND * i // processes for i in range(processes + 1)]
+    return [b - a for a, b in itertools.pairwise(ends)]
+
+
 def _train(images: Path, rounds: int, clients: int, bf16: bool, barrier, results) -> None:
+    loop = training(images, clients, bf16)
+    barrier.wait()
+    results.put([workload.now() for _ in itertools.islice(loop, rounds)])
+
+
+def training(images: Path, clients: int, bf16: bool) -> Iterator[None]:
+    """One process's loop, ready to start: a round with so many clients each time that it is asked."""
     torch.set_num_threads(1)
     x, y = (torch.from_numpy(a) for a in workload.read(images, "c"))
     net = CNN(channels=(32, 64), dense=(128,)).build(workload.SHAPE, workload.CLASSES)
@@ -43,23 +58,25 @@ def _train(images: Path, rounds: int, clients: int, bf16: bool, barrier, results
         net.bfloat16()
     weights = list(net.parameters())
     values = [p.data for p in weights]
-    ends, own = [], workload.OWN
-    barrier.wait()
-    for round in range(rounds):
-        for client in range(round * clients, (round + 1) * clients):
-            start = client % workload.CLIENTS * own
-            for rows in (start + torch.randperm(own)).split(workload.BATCH):
-                batch = x[rows].flatten(1).float().sub_(127.5).mul_(1 / 63.75)
-                batch = batch.view(-1, *workload.SHAPE).permute(0, 3, 1, 2)
-                if bf16:
-                    torch._foreach_copy_(values, master)
-                    batch = batch.bfloat16()
-                loss = F.cross_entropy(net(batch).float(), y[rows])
-                gradients = torch.autograd.grad(loss, weights)
-                if bf16:
-                    for w, g in zip(master, gradients, strict=True):
-                        w.add_(g, alpha=-workload.LR)
-                else:
-                    torch._foreach_add_(values, gradients, alpha=-workload.LR)
-        ends.append(workload.now())
-    results.put(ends)
+    own = workload.OWN
+
+    def rounds() -> Iterator[None]:
+        for first in itertools.count(0, clients):
+            for client in range(first, first + clients):
+                start = client % workload.CLIENTS * own
+                for rows in (start + torch.randperm(own)).split(workload.BATCH):
+                    batch = x[rows].flatten(1).float().sub_(127.5).mul_(1 / 63.75)
+                    batch = batch.view(-1, *workload.SHAPE).permute(0, 3, 1, 2)
+                    if bf16:
+                        torch._foreach_copy_(values, master)
+                        batch = batch.bfloat16()
+                    loss = F.cross_entropy(net(batch).float(), y[rows])
+                    gradients = torch.autograd.grad(loss, weights)
+                    if bf16:
+                        for w, g in zip(master, gradients, strict=True):
+                            w.add_(g, alpha=-workload.LR)
+                    else:
+                        torch._foreach_add_(values, gradients, alpha=-workload.LR)
+            yield
+
+    return rounds()
