@@ -15,7 +15,7 @@ import zlib
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field, SerializeAsAny, field_validator
 
 from fedlib import seeds
 from fedlib.spec import InputError, Spec
@@ -30,6 +30,8 @@ class Partition(Spec):
     family = {}
     view_by_round: ClassVar[bool] = False
     """Whether :meth:`view` depends on the round; if not, its result can be kept."""
+    complete: ClassVar[bool] = True
+    """Whether the clients hold all samples together."""
     disjoint: ClassVar[bool] = True
     """Whether no two clients share a sample, so that there are at most as many clients as samples."""
 
@@ -90,13 +92,29 @@ class Iid(Partition):
         return _equal_parts(len(labels), clients, rng)
 
 
+class Pooled(Partition):
+    """One client that holds what the clients of another partition hold together, for training on the same images."""
+
+    complete = False
+
+    of: SerializeAsAny[Partition]
+    """The other partition."""
+    clients: int = Field(ge=1)
+    """Its clients."""
+
+    def _split(self, labels, clients, rng, sites):
+        if clients != 1:
+            raise InputError(f"clients = {clients} with Pooled (allowed: 1)")
+        return [np.concatenate(self.of.split(labels, self.clients, rng, sites))]
+
+
 class Resampled(Partition):
     """Clients of equal size without skew, as many as one likes: each draws its samples from all, with replacement.
 
     For federations larger than the data set. Clients share samples, and one client may hold a sample twice.
     """
 
-    disjoint = False
+    complete = disjoint = False
 
     size: int = Field(ge=1)
     """Samples of each client."""
@@ -244,6 +262,8 @@ class FixedEMD(Partition):
     the number of groups divides, all samples are used; else the rest is left out.
     """
 
+    complete = False
+
     emd: float = Field(ge=0, lt=2)
     """0 to 2 (1 - 1 / classes): 1.8 for 10 classes, one class per client."""
 
@@ -389,6 +409,8 @@ class BySite(Partition):
     clients. Sites differ in size, so clients do as well, unless `equal_sizes`. A client's local test set has images of
     its own site: give :func:`client_test` the sites.
     """
+
+    complete = False
 
     equal_sizes: bool = False
     """All clients have as many samples as the smallest has: what larger sites have beyond that is left out at random

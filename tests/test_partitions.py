@@ -17,6 +17,7 @@ from fedlib.partitions import (
     FixedEMD,
     Iid,
     Partition,
+    Pooled,
     QuantitySkew,
     Resampled,
     Shards,
@@ -103,10 +104,19 @@ def test_every_partition_survives_json():
     tested = set()
     for p in (Iid(), Shards(classes_per_client=2), Dirichlet(alpha=0.1), FixedEMD(emd=1.8), QuantitySkew(ratio=100.0),
               FeatureSkew(kind="noise"), BySite(), ConceptDrift(fraction=0.5, swap=((0, 3),)),
-              TemporalOrder(window=0.2, period=10), Resampled(size=50)):
+              TemporalOrder(window=0.2, period=10), Resampled(size=50), Pooled(of=FixedEMD(emd=1.0), clients=10)):
         assert Partition.from_dict(json.loads(json.dumps(p.to_dict()))) == p
         tested.add(type(p))
     assert tested == set(Partition.family.values())
+
+
+def test_pooled_is_what_the_clients_of_the_other_partition_hold():
+    labels = DIGITS[np.flatnonzero((DIGITS != 3) | (np.arange(len(DIGITS)) % 2 == 0))]
+    for other in (FixedEMD(emd=1.0), Dirichlet(alpha=0.5), Resampled(size=20)):
+        (pooled,) = Pooled(of=other, clients=10).split(labels, 1, rng(4))
+        assert np.array_equal(pooled, np.sort(np.concatenate(other.split(labels, 10, rng(4)))))
+    with pytest.raises(InputError, match=r"clients = 2 with Pooled \(allowed: 1\)"):
+        Pooled(of=Iid(), clients=10).split(labels, 2, rng())
 
 
 def test_resampled_has_more_clients_than_samples_and_no_skew():

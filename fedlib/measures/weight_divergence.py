@@ -2,8 +2,8 @@
 
     WD_l = ||w_l - w_l^SGD|| / ||w_l^SGD||      for each layer l
 
-w is the global model after a round; w^SGD comes from the centralised twin: the same start, learning rate and data,
-one client that holds them all, and batches N times larger, so that both have taken the same number of steps.
+w is the global model after a round; w^SGD comes from the centralised twin: the same start, learning rate and data, one
+client that holds what the N clients hold together, and batches N times larger, so that both take as many steps.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from fedlib.measures.base import Measure, Values
 from fedlib.methods.base import Server
-from fedlib.partitions import Iid
+from fedlib.partitions import Iid, Pooled
 
 if TYPE_CHECKING:
     from fedlib.experiment import Experiment
 
 
 def centralised(e: Experiment) -> Experiment:
-    """The centralised twin of an experiment: SGD on all data, batch size times the number of clients per round."""
-    batch = None if e.batch_size is None else e.batch_size * e.cohort
-    return e.but(partition=Iid(), clients=1, per_round=None, batch_size=batch, methods=(), measures=())
+    """The centralised twin of an experiment: SGD on all that its clients hold, batch size times their number."""
+    batch = None if e.batch_size is None else e.batch_size * e.clients
+    held = Iid() if e.partition.complete else Pooled(of=e.partition, clients=e.clients)
+    return e.but(partition=held, clients=1, per_round=None, batch_size=batch, methods=(), measures=())
 
 
 class WeightDivergence(Measure):

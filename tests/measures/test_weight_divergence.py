@@ -1,12 +1,16 @@
 """Weight divergence: zero where it must be, the paper's formula elsewhere."""
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
 import torch
 
-from fedlib import federation, sweep
+from fedlib import datasets, federation, sweep
 from fedlib.experiment import Experiment
 from fedlib.measures.weight_divergence import WeightDivergence, centralised
 from fedlib.models import CNN
-from fedlib.partitions import Iid, Shards
+from fedlib.partitions import FixedEMD, Iid, Shards
 from fedlib.records import Store
 
 BASE = Experiment(
@@ -21,6 +25,25 @@ def test_the_twin_sees_all_data_in_as_many_steps():
     assert torch.equal(federation.Setting(twin).w_init, federation.Setting(BASE).w_init)
     s = federation.Setting(twin)
     assert -(-s.sizes[0] // 80) == -(-federation.Setting(BASE).sizes[0] // 20)
+
+
+@pytest.mark.parametrize("changes", [
+    {"per_round": 2, "batch_size": 30},
+    {"clients": 10, "partition": FixedEMD(emd=1.0), "batch_size": 7},
+])  # fmt: skip
+def test_the_twin_takes_as_many_steps_on_the_same_images_where_clients_rest_or_images_are_left_out(
+    changes, monkeypatch
+):
+    digits = datasets.load("digits")
+    # One class has half of its images, so that FixedEMD leaves out a part of the others.
+    kept = np.flatnonzero((digits.y_train != 3) | (np.arange(len(digits.y_train)) % 2 == 0))
+    unequal = replace(digits, **{name: getattr(digits, name)[kept] for name in ("x_train", "y_train", "site_train")})
+    monkeypatch.setattr(federation.datasets, "load", lambda name: unequal)
+    e = BASE.but(**changes)
+    own, twin = federation.Setting(e), federation.Setting(centralised(e))
+    assert np.array_equal(twin.shards[0], np.sort(np.concatenate(own.shards)))
+    steps = {-(-size // e.batch_size) for size in own.sizes}
+    assert steps == {-(-twin.sizes[0] // twin.experiment.batch_size)}
 
 
 def test_the_twin_of_itself_does_not_diverge(tmp_path):
