@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedlib import paths
 from fedlib.records import LAST, TRACE, Record, StorageError, Store, parse
 from fedlib.spec import InputError, in_words, unknown
@@ -100,7 +98,7 @@ def compare(a: Record | Execution, b: Record | Execution, store: Store) -> Diffe
 
 def final(records: Iterable[Record]) -> Estimate:
     """Final test accuracy over seeds."""
-    return estimate([np.mean(record.values("test_accuracy")[-LAST:]) for record in records])
+    return estimate([record.last("test_accuracy", LAST) for record in records])
 
 
 def of_records(a: Record, b: Record, store: Store) -> Difference:

@@ -26,10 +26,10 @@ class Experiment(Spec):
     dataset: str = "digits"
     """Name of the data set, see :func:`fedlib.datasets.names`."""
     train_images: int | None = Field(None, ge=1)
-    """Use only so many training images, the same number of each class; None: all."""
+    """Use only so many training images, of each class in proportion to its size; None: all."""
     holdout: int = Field(0, ge=0)
-    """Training images that the server holds back before partitioning, the same number of each class: its validation
-    set, and the source of shared data (H in Zhao et al. 2018)."""
+    """Training images that the server holds back before partitioning, of each class in proportion: its validation set,
+    and the source of shared data (H in Zhao et al. 2018)."""
     partition: SerializeAsAny[Partition] = Iid()
     """Who holds which training images."""
     clients: int = Field(10, ge=1)

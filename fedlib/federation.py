@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -56,15 +57,18 @@ class Setting:
         self.w_init = self.space.w.clone()
 
     def _divide(self) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of the clients' images and of the server's; a part has the classes in equal numbers."""
+        """Indices of the clients' images and of the server's; a part has each class in proportion to its size."""
         e, labels = self.experiment, self.dataset.y_train
         wanted = (e.train_images or len(labels) - e.holdout) + e.holdout
         if wanted > len(labels) or e.holdout >= len(labels):
-            raise InputError(f"train_images + holdout = {wanted}, but {e.dataset} has {len(labels)} training images")
+            raise InputError(
+                f"train_images = {e.train_images} and holdout = {e.holdout}, but {e.dataset} has {len(labels)} "
+                f"training images (allowed: together at most as many, and one for the clients at least)"
+            )
         if not e.holdout and e.train_images is None:
             return np.arange(len(labels)), np.arange(0)
         rng = seeds.numpy(e.seed, "divide")
-        # Interleave the classes, so that every prefix has them in equal numbers.
+        # Interleave the classes, so that every prefix has them in proportion.
         rank = np.empty(len(labels))
         for label in np.unique(labels):
             own = np.flatnonzero(labels == label)
@@ -257,6 +261,13 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def finite(value: Any) -> bool:
+    """Whether a :func:`plain` value has no NaN and no infinity in it."""
+    if isinstance(value, dict | list):
+        return all(map(finite, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
 @dataclass
 class Run:
     """A run under way, complete after each round: what to store, and what to go on from."""
@@ -276,10 +287,13 @@ class Run:
     """Where clients train together (`fedlib.batched`); None: one by one, on the workers."""
 
     def add(self, name: str, value: Any) -> None:
-        """Append a value of this round to a series."""
+        """Append a value of this round to a series; :class:`~fedlib.local.Diverged` for one that is not finite."""
+        value = plain(value)
+        if not finite(value):
+            raise local.Diverged(f"round {self.round}: {name} is not finite; lower lr (now {self.experiment.lr:g})")
         one = self.series.setdefault(name, {"round": [], "value": []})
         one["round"].append(self.round)
-        one["value"].append(plain(value))
+        one["value"].append(value)
 
     def map(self, function: Callable[..., Any], tasks: Any) -> Iterator[Any]:
         """Do tasks on this run's workers, results in order."""

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from fedlib.layers import Average, BatchNorm, Dense, Flatten, GroupNorm, MaxPoolReLU
@@ -22,11 +22,17 @@ Norm = Literal["none", "batch", "group"]
 
 
 def norm_layer(kind: Norm, channels: int) -> nn.Module:
-    """The normalisation of a convolution's output; group normalisation has groups of 16 channels (or all, if fewer)."""
+    """The normalisation of a convolution's output; group normalisation has one group for each 16 channels, or one."""
     if kind == "batch":
         return BatchNorm(channels)
     if kind == "group":
-        return GroupNorm(max(1, channels // 16), channels)
+        groups = max(1, channels // 16)
+        if channels % groups:
+            raise InputError(
+                f"{channels} channels with group normalisation: {groups} groups of equal size are not possible "
+                f"(allowed: less than 32, or a multiple of the groups, for example of 16)"
+            )
+        return GroupNorm(groups, channels)
     return nn.Identity()
 
 
@@ -80,9 +86,9 @@ class CNN(Model):
     S4's paper uses it for MNIST and a larger one of the same kind for CIFAR-10.
     """
 
-    channels: tuple[int, ...] = Field((16, 32), min_length=1)
+    channels: tuple[PositiveInt, ...] = Field((16, 32), min_length=1)
     """Output channels of each convolution."""
-    dense: tuple[int, ...] = (64,)
+    dense: tuple[PositiveInt, ...] = (64,)
     """Widths of the dense layers before the head; () for global average pooling."""
     kernel: Literal[3, 5] = 3
     """Side of the square kernels; padding keeps the image size."""
@@ -135,7 +141,7 @@ class ResNet(Model):
     ``ResNet(blocks=(2, 2, 2, 2), width=64)`` is the CIFAR form of ResNet-18 that S2's paper uses with GroupNorm.
     """
 
-    blocks: tuple[int, ...] = Field((1, 1, 1), min_length=1)
+    blocks: tuple[PositiveInt, ...] = Field((1, 1, 1), min_length=1)
     """Basic blocks in each stage."""
     width: int = Field(16, ge=1)
     """Channels of the first stage; each further stage has twice as many."""

@@ -28,8 +28,6 @@ class Partition(Spec):
     """Family of partitions. A subclass gives :meth:`_split`, and :meth:`view` where clients see samples changed."""
 
     family = {}
-    view_by_round: ClassVar[bool] = False
-    """Whether :meth:`view` depends on the round; if not, its result can be kept."""
     complete: ClassVar[bool] = True
     """Whether the clients hold all samples together."""
     disjoint: ClassVar[bool] = True
@@ -451,8 +449,6 @@ class ConceptDrift(Partition):
     measures the old concept.
     """
 
-    view_by_round = True
-
     fraction: float = Field(ge=0, le=1)
     """Part of the clients that drift."""
     from_round: int = Field(1, ge=1)
@@ -492,8 +488,6 @@ class TemporalOrder(Partition):
 
     Local and global test sets are unchanged: what is asked for is a model for all times.
     """
-
-    view_by_round = True
 
     window: float = Field(gt=0, le=1)
     """Part of its samples that a client sees in one round; 1 is no skew."""

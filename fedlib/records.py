@@ -235,12 +235,16 @@ class Store:
     def lock(self, experiment: Experiment) -> Iterator[None]:
         """Only one process at a time works on an experiment; the others wait and find its record."""
         path = self.cache / "runs" / f"{experiment.id}.lock"
+        lock = FileLock(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(path):
-                yield
-        except (PermissionError, Timeout) as error:
+            lock.acquire()
+        except (OSError, Timeout) as error:
             raise StorageError(f"cannot lock {path}: {error}") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _state(self, experiment: Experiment) -> Path:
         return self.cache / "runs" / f"{experiment.id}.pt"

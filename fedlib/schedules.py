@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 from pydantic import Field
 
@@ -54,8 +55,8 @@ class Step(Schedule):
 
     decay: float = Field(0.1, gt=0, le=1)
     """Factor at each milestone; 0.1 is usual."""
-    milestones: tuple[float, ...] = (0.5, 0.75)
-    """Fractions of the rounds after which the rate drops."""
+    milestones: tuple[Annotated[float, Field(ge=0, lt=1)], ...] = (0.5, 0.75)
+    """Fractions of the rounds after which the rate drops, 0 to 1."""
 
     def factor(self, round: int, rounds: int) -> float:
-        return self.decay ** sum(round - 1 >= fraction * rounds for fraction in self.milestones)
+        return self.decay ** sum(round - 1 >= fraction * rounds - 1e-9 for fraction in self.milestones)

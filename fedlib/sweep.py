@@ -14,7 +14,7 @@ from torch import Tensor
 from fedlib import federation, local, progress, workers
 from fedlib.experiment import NUMERICS, Experiment
 from fedlib.records import LAST, Record, Store, provenance
-from fedlib.spec import unknown
+from fedlib.spec import InputError, unknown
 
 SAVE_EVERY = 2.0
 """Seconds between two stored states of a run, so that storing costs little of a short round."""
@@ -100,10 +100,15 @@ def sweep(
         workers.pool(processes)  # starts meanwhile
     for e in missing:
         federation.check(e)
-    needed = dict.fromkeys(
-        other for e in missing for measure in e.measures for other in measure.needs(e)
+    needed = {
+        other: measure for e in missing for measure in e.measures for other in measure.needs(e)
         if not store.weights(other, other.rounds).exists()
-    )  # fmt: skip
+    }  # fmt: skip
+    for e, measure in needed.items():
+        try:
+            federation.check(e)
+        except InputError as error:
+            raise InputError(f"{type(measure).__name__} compares with another run, which cannot be: {error}") from None
     progress.plan({e.id: e.rounds for e in (*missing, *needed)})
     for batch, keep in ((list(needed), True), ([e for e in missing if e not in needed], False)):
         if len(batch) == 1 and executor is None:

@@ -156,7 +156,7 @@ def test_the_holdout_is_balanced_and_kept_from_clients():
 @pytest.mark.parametrize("fields, message", [
     ({"clients": 601, "per_round": 1}, "clients = 601"),
     ({"batch_size": 5000}, "batch_size = 5000, but the largest client has"),
-    ({"holdout": 4000}, "train_images + holdout = 4600, but digits has 4000"),
+    ({"holdout": 4000}, "train_images = 600 and holdout = 4000, but digits has 4000"),
     ({"train_images": 5000}, "5000"),
     ({"dataset": "cifar11"}, "did you mean 'cifar10'"),
 ])
@@ -169,6 +169,16 @@ def test_what_cannot_run_is_refused_before_training(fields, message):
 def test_divergence_names_round_and_client():
     with pytest.raises(Diverged, match=r"round 1, client \d: the loss is (nan|inf)"):
         play(SMALL.but(lr=1e6, momentum=0.9))
+
+
+def test_a_value_that_is_no_number_stops_the_run_when_it_comes():
+    run = federation.begin(SMALL)
+    run.round = 7
+    run.add("fine", {"a": [1.0, 2], "b": "nan", "c": None})
+    for value in (float("nan"), [1.0, [np.inf]], {"a": np.array([0.0, np.nan])}, torch.tensor(-np.inf)):
+        with pytest.raises(Diverged, match="round 7: bad is not finite"):
+            run.add("bad", value)
+    assert "bad" not in run.series
 
 
 def test_a_batch_of_one_and_a_client_with_one_sample():

@@ -135,6 +135,15 @@ def test_too_many_poolings() -> None:
         CNN(channels=(4,) * 5).build(GREY, 10)
 
 
+def test_widths_that_no_network_has() -> None:
+    for fields in ({"channels": (-1,)}, {"channels": (0,)}, {"dense": (0,)}):
+        with pytest.raises(InputError, match=r"greater than 0|at least 1|> 0"):
+            CNN(**fields)
+    with pytest.raises(InputError, match="50 channels with group normalisation: 3 groups"):
+        CNN(channels=(50,), norm="group").build(GREY, 10)
+    assert CNN(channels=(40,), norm="group").build(GREY, 10).layer("norm1").num_groups == 2
+
+
 @pytest.mark.parametrize("shape", [(3, 5, 8, 6), (2, 32, 7, 6), (2, 3, 6, 5), (1, 1, 3, 3), (4, 64, 2, 2)])
 @pytest.mark.parametrize("values", [0, 3, 9])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])

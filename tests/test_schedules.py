@@ -1,9 +1,11 @@
 import math
+from itertools import pairwise
 
 import pytest
 
 from fedlib.experiment import Experiment
 from fedlib.schedules import Constant, Cosine, Exponential, Step
+from fedlib.spec import InputError
 
 
 def factors(schedule, rounds):
@@ -16,6 +18,15 @@ def test_factors():
     assert factors(Cosine(), 4) == pytest.approx([1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2])
     assert factors(Step(decay=0.1), 8) == pytest.approx([1] * 4 + [0.1] * 2 + [0.01] * 2)
     assert factors(Step(decay=0.5, milestones=(0.0, 0.9)), 2) == [0.5, 0.5]
+
+
+def test_a_milestone_falls_on_its_round():
+    """.55 x 100 is 55 and a little more in floating point."""
+    drops = [i for i, (a, b) in enumerate(pairwise(factors(Step(milestones=(0.55,)), 100)), 2) if b < a]
+    assert drops == [56]
+    for outside in (1.0, -0.1, 50):
+        with pytest.raises(InputError, match="milestones"):
+            Step(milestones=(outside,))
 
 
 def test_the_clients_step_at_the_rounds_rate(quadratics):

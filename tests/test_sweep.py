@@ -17,8 +17,9 @@ from small_chapter import write_chapter
 
 from fedlib import federation, local, progress, sweep, workers
 from fedlib.experiment import Experiment
+from fedlib.measures.weight_divergence import WeightDivergence
 from fedlib.models import Linear
-from fedlib.partitions import Dirichlet
+from fedlib.partitions import Dirichlet, QuantitySkew
 from fedlib.records import StorageError, Store
 from fedlib.spec import InputError
 
@@ -50,6 +51,16 @@ def test_nothing_is_trained_when_one_run_cannot_be(checkout, fields, message):
     with pytest.raises(InputError, match=message):
         sweep.sweep([TINY, TINY.but(**fields)], processes=1)
     assert Store().get(TINY) is None
+
+
+def test_nothing_is_trained_when_the_run_compared_with_cannot_be(checkout):
+    """Every client's batches have the same size, and its size is 15 for the largest alone."""
+    unequal = TINY.but(partition=QuantitySkew(ratio=20.0), measures=(WeightDivergence(),))
+    largest = int(federation.Setting(unequal).sizes.max())
+    compared = TINY.but(measures=(WeightDivergence(),))
+    with pytest.raises(InputError, match="WeightDivergence compares with another run, which cannot be: batch_size"):
+        sweep.sweep([compared, unequal.but(batch_size=largest)], processes=1)
+    assert not list(Store().cache.rglob("*.pt")) and Store().get(compared) is None
 
 
 def test_over_seeds_gives_what_chapters_ask_for(checkout):

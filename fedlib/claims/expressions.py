@@ -269,15 +269,16 @@ def break_point(x: np.ndarray, y: np.ndarray) -> float:
 @function
 def bend(x: np.ndarray, y: np.ndarray) -> float:
     """Change of slope at the break point: negative where y falls faster beyond it."""
-    at = statistics.break_point(x, y)
-    design = np.stack([np.ones(len(x)), x, np.maximum(0, np.asarray(x) - at)], 1)
-    return float(np.linalg.lstsq(design, np.asarray(y, float), rcond=None)[0][2])
+    return statistics.broken_line(x, y).bend
 
 
 @function
 def evidence(law: str, t: np.ndarray, y: np.ndarray) -> float:
     """Akaike weight of "linear", "power" or "exponential" growth, 0 to 1, see :func:`fedlib.statistics.growth`."""
-    return statistics.growth(t, y)[law]
+    weights = statistics.growth(t, y)
+    if law not in weights:
+        raise unknown("law", law, weights)
+    return weights[law]
 
 
 @function
@@ -355,6 +356,8 @@ def check(expression: str, names: set[str]) -> None:
             used.add(id(node.func))
         elif isinstance(node, ast.Name) and id(node) not in used and node.id not in names:
             raise unknown("run", node.id, names)
+        elif isinstance(node, ast.Compare) and len(node.ops) > 1:
+            raise InputError(f"{ast.unparse(node)!r} (allowed: one comparison at a time)")
         elif not isinstance(node, _ALLOWED):
             given = ast.unparse(node) or type(node).__name__
             raise InputError(f"{given!r} is not of the language of tests")
@@ -416,7 +419,7 @@ def evaluate(expression: str, values: Mapping[str, Any]) -> float:
     try:
         with np.errstate(all="ignore"):
             result = value(_parse(expression))
-    except (IndexError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (IndexError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"{expression!r}: {error}") from None

@@ -91,9 +91,10 @@ class Sums:
         return sum(self.squares[h][name] for h in halves) / k, self._square(total, name) / k**2, k
 
     def values(self, suffix: str = "") -> Values:
-        """The round's values. Layers that no client changed have none; nor has a round without any change."""
+        """The round's values. Layers that no client changed have none; nor has a round without any change, or with one
+        client."""
         moved = [name for name in self.parts if self.weighted_squares[name] > 0]
-        if ALL not in moved:
+        if ALL not in moved or sum(self.counts) < 2:
             return {}
         layers = {name: survival(*self.moments(name)) for name in moved}
         weighted = {name: self._square(self.weighted, name) / self.weighted_squares[name] for name in moved}
@@ -125,7 +126,8 @@ class Survival(Measure):
     (square of the weights' units); ``survival_predicted`` by the signal-plus-noise model, from halves of the cohort,
     where it has at least four clients. With `gradients` the same again for one gradient per client at the global
     weights, of a mini-batch (``survival_batch_gradient``, ...) and of all samples (``survival_full_gradient``, ...).
-    A round in which no client changed anything has no value, and where updates cancel exactly D_S has none.
+    A round in which no client changed anything, or only one took part, has no value, and where updates cancel exactly
+    D_S has none.
     """
 
     gradients: bool = False

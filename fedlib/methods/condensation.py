@@ -12,7 +12,6 @@ does not count its gradients: `iterations` x `outer` times those of `batch` draw
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -64,7 +63,7 @@ class Condensed(Copy):
         content = json.dumps(key).encode() + drawn.x.tobytes() + drawn.y.tobytes()
         x = cache.array("condensed", content, lambda: self.condense(setting, drawn, size))
         y = np.arange(size) % setting.classes
-        return replace(drawn, x=x, y=y, poisoned=np.array([drawn.poisoned[drawn.y == c].any() for c in y]))
+        return SharedSet(x, y, np.array([drawn.poisoned[drawn.y == c].any() for c in y]))
 
     def condense(self, setting: Any, drawn: SharedSet, size: int) -> np.ndarray:
         """S as uint8 images, the classes taking turns."""

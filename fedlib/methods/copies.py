@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from fedlib.methods.shared_set import SharedSet, draw
-from fedlib.spec import Spec
+from fedlib.spec import InputError, Spec
 
 
 class Copy(Spec):
@@ -20,8 +20,11 @@ class Copy(Spec):
 
     family = {}
 
+    first: ClassVar[bool] = False
+    """Whether what it promises holds only of images as they were drawn."""
+
     def sources(self, setting: Any, size: int) -> int:
-        """Images to draw from the holdout for `size` shared samples."""
+        """Images that `size` samples are made of."""
         return size
 
     def make(self, setting: Any, drawn: SharedSet, size: int) -> SharedSet:
@@ -29,11 +32,25 @@ class Copy(Spec):
         raise NotImplementedError
 
 
+def check(copies: tuple[Copy, ...]) -> None:
+    """Raise InputError for a chain whose promises do not hold."""
+    for i, copy in enumerate(copies):
+        if copy.first and i:
+            raise InputError(f"copies = {copies}: {type(copy).__name__} has to be made of the images themselves "
+                             f"(allowed: as the first)")  # fmt: skip
+
+
+def sizes(setting: Any, copies: tuple[Copy, ...], size: int) -> list[int]:
+    """Images to draw from the holdout, then the samples that each copy makes; the last is `size`."""
+    made = [size]
+    for copy in reversed(copies):
+        made.insert(0, copy.sources(setting, made[0]) if size else 0)
+    return made
+
+
 def sources(setting: Any, copies: tuple[Copy, ...], size: int) -> np.ndarray:
     """Indices of the holdout's images that `size` shared samples are made of."""
-    for copy in reversed(copies) if size else ():
-        size = copy.sources(setting, size)
-    return draw(setting, size)
+    return draw(setting, sizes(setting, copies, size)[0])
 
 
 def made(setting: Any, copies: tuple[Copy, ...], size: int) -> SharedSet:
@@ -43,8 +60,8 @@ def made(setting: Any, copies: tuple[Copy, ...], size: int) -> SharedSet:
         drawn = sources(setting, copies, size)
         images, labels = setting.dataset.x_train[drawn], setting.dataset.y_train[drawn]
         g = SharedSet(images, labels, np.zeros(len(labels), bool))
-        for copy in copies if len(labels) else ():
-            g = copy.make(setting, g, size)
+        for copy, count in zip(copies, sizes(setting, copies, size)[1:], strict=True) if size else ():
+            g = copy.make(setting, g, count)
         kept[copies, size] = g
     return kept[copies, size]
 

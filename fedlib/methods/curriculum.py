@@ -7,6 +7,8 @@ Until all have joined there may be fewer than m, then all of them take part.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from pydantic import PositiveInt, model_validator
 
@@ -30,6 +32,13 @@ class Curriculum(Method):
         if min(self.join) != 1:
             raise InputError(f"Curriculum.join = {self.join} (allowed: the earliest is 1, somebody must start)")
         return self
+
+    def check(self, experiment: Any) -> None:
+        if not (np.array(self.join)[tiers(experiment.seed, experiment.clients, self.shares)] == 1).any():
+            raise InputError(
+                f"Curriculum.shares = {self.shares} of clients = {experiment.clients}: no client is in a tier that "
+                f"joins in round 1 (allowed: shares that give it one)"
+            )
 
     def select(self, server: Server, candidates: list[int]) -> list[int]:
         joined = np.array(self.join)[tiers(server.seed, server.clients, self.shares)] <= server.round

@@ -17,6 +17,7 @@ from pydantic import Field, SerializeAsAny
 from torch import Tensor
 
 from fedlib import seeds
+from fedlib.methods import copies
 from fedlib.methods.base import Client, Method, Server, State, zeros
 from fedlib.methods.copies import Copy, made, sources
 from fedlib.methods.shared_set import SharedSet, count_download
@@ -41,6 +42,7 @@ class DataSharing(Method):
     def check(self, experiment: Any) -> None:
         if sum(isinstance(method, DataSharing) for method in experiment.methods) > 1:
             raise InputError("two methods that share data (allowed: one DataSharing or AdaptiveSharing)")
+        copies.check(self.copies)
 
     def size(self, setting: Any) -> int:
         """|G|, in samples as sent."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -36,6 +37,12 @@ class FedDF(Method):
     def check(self, experiment: Any) -> None:
         if not experiment.holdout:
             raise InputError("FedDF distils on the server's images: holdout = 0 (allowed: 1 or more)")
+
+    def reserves(self, setting: Any) -> np.ndarray:
+        others = [m.reserves(setting) for m in setting.experiment.methods if not isinstance(m, FedDF)]
+        if not len(np.setdiff1d(setting.holdout, np.concatenate([np.empty(0, int), *others]))):
+            raise InputError("FedDF: the whole holdout is shared (allowed: a holdout larger than what is shared)")
+        return np.empty(0, int)
 
     def finish(self, client: Client) -> None:
         network = client.space.at(client.w)
@@ -66,7 +73,4 @@ class FedDF(Method):
 
 def unlabelled(side: Client | Server) -> torch.Tensor:
     """The server's images, uint8 (n, H, W, C); not those that another method shares."""
-    images = side.setting.split("validation")[0]
-    if not len(images):
-        raise InputError("FedDF: the whole holdout is shared (allowed: a holdout larger than what is shared)")
-    return torch.from_numpy(images)
+    return torch.from_numpy(side.setting.split("validation")[0])

@@ -30,7 +30,7 @@ class FineTuning(Method):
     epochs: int = Field(5, ge=1)
     """Local epochs; with early stop the most that are tried."""
     steps: int | None = Field(None, ge=1)
-    """Stop after so many steps instead, for comparison with Per-FedAvg; not together with early stop."""
+    """So many steps instead, over as many epochs as they take, for comparison with Per-FedAvg; not with early stop."""
     lr: float | None = Field(None, gt=0)
     """Learning rate; None: the round's."""
     held_back: float = Field(0.0, ge=0, lt=1)
@@ -64,7 +64,8 @@ class FineTuning(Method):
                 if waited == self.patience:
                     break
         else:
-            best = tune(learner, w, self.layers, self.epochs, "fine-tuning")
+            # An epoch has a step at least, and none is taken beyond the last.
+            best = tune(learner, w, self.layers, self.steps or self.epochs, "fine-tuning")
         client.gradients = learner.gradients
         client.w.copy_(best)
 

@@ -12,7 +12,6 @@ so rounds and clients do not add up. Labels are not protected, nor are images of
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,8 @@ from fedlib.methods.shared_set import SharedSet
 
 class Private(Copy):
     """Clipped images, averaged in groups of one class if so wished, with Gaussian noise."""
+
+    first = True  # in a copy of copies one image of the holdout could be in many
 
     epsilon: float = Field(0.3, gt=0)
     """Privacy loss; the claim's .3 is strict."""
@@ -56,4 +57,4 @@ class Private(Copy):
         r = v[groups].mean(1) + sigma * rng.standard_normal((len(groups), v.shape[1]))
         sent = np.clip(r * min(1, 0.25 / sigma) + 0.5, 0, 1)
         x = np.rint(255 * sent).astype(np.uint8).reshape(len(groups), *drawn.x.shape[1:])
-        return replace(drawn, x=x, y=drawn.y[groups[:, 0]], poisoned=drawn.poisoned[groups].any(1))
+        return SharedSet(x, drawn.y[groups[:, 0]], drawn.poisoned[groups].any(1))

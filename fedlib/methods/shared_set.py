@@ -50,8 +50,8 @@ def draw(setting: Any, size: int) -> np.ndarray:
     most = int(np.bincount(labels, minlength=setting.classes).min()) * setting.classes
     if size > most:
         raise InputError(
-            f"{size} images to share, uniform over {setting.classes} classes, from holdout = {len(held)} "
-            f"(allowed: at most {most}; take a larger holdout, or a smaller beta)"
+            f"{size} images to draw for sharing, uniform over {setting.classes} classes, from holdout = {len(held)} "
+            f"(allowed: at most {most}; take a larger holdout, a smaller beta, or copies that are made of fewer images)"
         )
     return held[np.lexsort((labels, turn))[:size]]
 

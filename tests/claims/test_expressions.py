@@ -70,6 +70,7 @@ def test_nothing_else_of_python(expression):
     ("final(a, serie='x')", "unexpected keyword argument"),
     ("final()", "missing a required argument"),
     ("final(a) +", "is not an expression"),
+    ("1 < final(a) < 2", "one comparison at a time"),
     ("1 + 1", "run 'a' is selected, but the estimate does not use it"),
 ])  # fmt: skip
 def test_mistakes_are_named(expression, message):
@@ -83,6 +84,7 @@ def test_mistakes_are_named(expression, message):
     ("log(0 * final(a))", "finite number"),
     ("final(a, 'test_acuracy')", "did you mean 'test_accuracy'"),
     ("over(a, 'test_accuracy')[9]", "out of bounds"),
+    ("evidence('lineer', [1, 2, 3, 4, 5], [final(a), 2, 3, 4, 6])", "did you mean 'linear'"),
 ])  # fmt: skip
 def test_what_is_no_number_is_an_error(expression, message):
     check(expression, {"a"})

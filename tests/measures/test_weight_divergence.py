@@ -28,7 +28,7 @@ def test_the_twin_sees_all_data_in_as_many_steps():
 
 
 @pytest.mark.parametrize("changes", [
-    {"per_round": 2, "batch_size": 30},
+    {"per_round": 2, "partition": Iid()},
     {"clients": 10, "partition": FixedEMD(emd=1.0), "batch_size": 7},
 ])  # fmt: skip
 def test_the_twin_takes_as_many_steps_on_the_same_images_where_clients_rest_or_images_are_left_out(

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fedlib.experiment import Experiment
 from fedlib.methods import Curriculum, Server
 from fedlib.methods.tiers import tiers
 from fedlib.spec import InputError
@@ -31,3 +32,7 @@ def test_a_sampled_round_is_filled_up_with_clients_that_have_joined():
 def test_bad_input():
     with pytest.raises(InputError, match="the earliest is 1"):
         Curriculum(join=(2, 3))
+    few = Curriculum(shares=(0.2, 0.8))
+    with pytest.raises(InputError, match="no client is in a tier that joins in round 1"):
+        few.check(Experiment(clients=2, methods=(few,)))
+    few.check(Experiment(clients=5, methods=(few,)))

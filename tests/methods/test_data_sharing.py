@@ -63,7 +63,7 @@ def test_validation_images_are_never_shared():
         assert len(s.split("validation")[1]) == 60
     everything = play(ONE_CLASS.but(methods=(DataSharing(beta=0.25),), rounds=1))
     assert "validation_loss" not in everything.series
-    with pytest.raises(InputError, match="120 images to share.*at most 100"):
+    with pytest.raises(InputError, match="120 images to draw for sharing.*at most 100"):
         federation.check(ONE_CLASS.but(methods=(DataSharing(beta=0.3),)))
 
 

@@ -5,7 +5,7 @@ from examples import play
 
 from fedlib import federation
 from fedlib.experiment import Experiment
-from fedlib.methods import FedDF
+from fedlib.methods import DataSharing, FedDF
 from fedlib.models import CNN
 from fedlib.partitions import Shards
 from fedlib.spec import InputError
@@ -70,3 +70,10 @@ def test_the_teacher_is_the_mean_of_the_clients_scores(monkeypatch):
 def test_it_needs_images_on_the_server():
     with pytest.raises(InputError, match="holdout = 0"):
         federation.check(E.but(holdout=0, methods=(FedDF(),)))
+    for beta in (0.2, 0.25):
+        e = E.but(methods=(DataSharing(beta=beta), FedDF()))
+        if beta == 0.2:
+            federation.check(e)
+            continue
+        with pytest.raises(InputError, match="FedDF: the whole holdout is shared"):
+            federation.check(e)

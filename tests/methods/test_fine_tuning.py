@@ -48,6 +48,13 @@ def test_a_step_is_a_gradient_step(quadratics):
     assert client.gradients == 10
 
 
+def test_as_many_steps_as_asked_for_even_if_they_take_more_epochs(quadratics):
+    q = quadratics(h=[1.0, 3.0], a=[[1.0, 2.0], [-1.0, 0.0]], sizes=[20, 10])
+    client, w = personal(FineTuning(layers=("*",), steps=7, epochs=2, lr=0.1), q.experiment())
+    torch.testing.assert_close(w, (1 - 0.7**7) * q.a[1])
+    assert client.gradients == 7 * 10
+
+
 def test_early_stop_keeps_the_best_on_samples_it_does_not_train_on():
     client, w = personal(FineTuning(layers=("*",), held_back=0.3, epochs=30, patience=2))
     own = client.n - round(0.3 * client.n)

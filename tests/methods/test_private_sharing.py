@@ -4,7 +4,9 @@ from dp_accounting import get_epsilon_gaussian
 from examples import ONE_CLASS
 
 from fedlib import federation
-from fedlib.methods import DataSharing, Private
+from fedlib.methods import Condensed, DataSharing, Private, Quantised
+from fedlib.methods.copies import sizes
+from fedlib.spec import InputError
 
 
 def test_noise_is_the_accountants():
@@ -30,6 +32,23 @@ def shared(copy, beta=0.05):
     method = DataSharing(beta=beta, copies=(copy,))
     s = federation.Setting(ONE_CLASS.but(methods=(method,)))
     return s, method, method.shared(s)
+
+
+def test_it_is_made_of_the_images_themselves():
+    federation.check(ONE_CLASS.but(methods=(DataSharing(beta=0.05, copies=(Private(group=2), Quantised())),)))
+    with pytest.raises(InputError, match=r"Private has to be made of the images themselves \(allowed: as the first\)"):
+        federation.check(ONE_CLASS.but(methods=(DataSharing(beta=0.05, copies=(Quantised(), Private())),)))
+
+
+def test_a_copy_of_copies_gets_what_it_asked_for():
+    """Condensed asks for its pool, which private images of two real ones each are."""
+    chain = (Private(group=2), Condensed(pool=3, iterations=1))
+    method = DataSharing(beta=0.05, copies=chain)
+    s = federation.Setting(ONE_CLASS.but(methods=(method,)))
+    assert sizes(s, chain, 20) == [60, 30, 20]
+    assert len(method.reserves(s)) == 60
+    g = method.shared(s)
+    assert len(g.y) == len(g.x) == 20 and g.bits == 8
 
 
 @pytest.mark.parametrize("group", [1, 4])
