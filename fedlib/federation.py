@@ -185,7 +185,8 @@ def returned(client: Client, w: Tensor, due: tuple[int, ...], out: Tensor | None
         method.finish(client)
     return Result(
         client.index, client.n, client.delta, client.loss, client.sent, client.state,
-        {i: e.measures[i].client(client) for i in due}, client.gradients, client.upload_bytes, client.download_bytes,
+        {i: e.measures[i].client(client) for i in due}, client.gradients, client.upload_bytes,
+        client.download_bytes + client.images_bytes,
     )  # fmt: skip
 
 

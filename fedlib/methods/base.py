@@ -64,6 +64,8 @@ class Client:
     """Bytes of the update as sent, 4 a weight unless a method sends less; what is sent beside it is counted apart."""
     download_bytes: float = 0.0
     """Bytes of the received weights, likewise."""
+    images_bytes: float = 0.0
+    """Bytes of the images received beside them, as methods that share images count them."""
     setting: Any = None
     """The experiment made concrete, :class:`fedlib.federation.Setting`: data set, holdout, everybody's shards."""
     fit: Callable[..., float] | None = None

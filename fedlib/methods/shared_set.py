@@ -60,5 +60,5 @@ def count_download(client: Client, name: str, g: SharedSet) -> None:
     """Count the bytes of those samples of `g` that the client, by ``state[name]``, has not been sent before."""
     new = max(0, len(g.y) - int(client.state[name]))
     if new:
-        client.download_bytes += new * g.sample_bytes
+        client.images_bytes += new * g.sample_bytes
         client.state[name] = torch.tensor(float(len(g.y)))

@@ -4,7 +4,7 @@ from examples import play
 
 from fedlib import federation
 from fedlib.experiment import Experiment
-from fedlib.methods import NumberFormats
+from fedlib.methods import DataSharing, FedDistill, NumberFormats
 from fedlib.methods.number_formats import rounded
 from fedlib.methods.tiers import tiers
 from fedlib.models import CNN
@@ -69,3 +69,14 @@ def test_bad_input():
         NumberFormats(shares=(1.0,), formats=("fp16",))
     with pytest.raises(InputError, match="one for each"):
         NumberFormats(shares=(1.0,), formats=("fp32", "int8"))
+
+
+def test_shared_images_cost_the_same_whichever_method_comes_first():
+    sharing, e = DataSharing(beta=0.1), E.but(holdout=60, rounds=1)
+    images = 4 * sharing.shared(federation.Setting(e.but(methods=(sharing,)))).sample_bytes * 12
+    for other in (NumberFormats(shares=(1.0,), formats=("int8",)), FedDistill()):
+        alone, one, two = (
+            play(e.but(methods=methods)).series["bytes_down"]["value"]
+            for methods in ((other,), (sharing, other), (other, sharing))
+        )
+        assert one == two == [pytest.approx(alone[0] + images)]
