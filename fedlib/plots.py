@@ -170,27 +170,32 @@ def settling(records: Runs, contrasts: Mapping[str, tuple[Hashable, Hashable, st
         rows.append((words, *(e.format(spec) for e in (estimate(half), estimate(end), moved))))
         if moved.low > 0 or moved.high < 0:
             moving.append(f"{words} ({moved.format(spec)})")
+    tested = [name.removeprefix("test_") for *_, name in contrasts.values() if name.startswith("test_")]
     table(
         pd.DataFrame(rows, columns=["contrast", "halfway", "at the end", "change"]),
-        f"Contrasts halfway and at the end, test split, means of the last {LAST} values up to there, 95 % intervals",
+        "Contrasts halfway and at the end, "
+        + "".join(f"{name} on the test split, " for name in dict.fromkeys(tested))
+        + f"means of the last {LAST} values up to there, 95 % intervals",
     )
     display(Markdown(
-        f"From halfway to the end these still move for certain: **{'; '.join(moving)}**." if moving else
-        "From halfway to the end none of these moves by more than its interval."
+        f"From halfway to the end these still clearly move: **{'; '.join(moving)}**." if moving else
+        "From halfway to the end none of these clearly moves."
     ))  # fmt: skip
 
 
 def at_length(records: Iterable[Record], words: str, gradients: float, options: str) -> None:
     """Say what as many runs as `records`, of so many sample gradients each, would take at the pace of these.
 
-    `words` say which length that is, `options` what ``fedlib run`` needs for it.
+    `words` say which length that is, `options` what ``fedlib run`` needs for it; `records` are those of the page's runs
+    that these options lengthen.
     """
     records = list(records)
     pace = sum(r.provenance["seconds"] for r in records) / sum(sum(r.values("gradients")) for r in records)
     hours = len(records) * gradients * pace / 3600
     display(Markdown(
-        f"**At the paper's length**, {words}, the {len(records)} runs of this page would take about {hours:,.0f} hours "
-        f"of one core by the pace of these runs, with the network used here:\n\n```bash\nfedlib run {options}\n```"
+        f"**At the paper's length**, {words}, the {len(records)} runs of this page that this command lengthens would "
+        f"take about {hours:,.0f} hours of one core by their pace, with the network used here:\n\n"
+        f"```bash\nfedlib run {options}\n```"
     ))
 
 

@@ -118,9 +118,9 @@ def test_a_table_shows_its_cells_as_text(shown):
 
 
 def test_a_contrast_that_still_moves_is_named_with_the_change(shown):
-    def runs(*of_seeds):
+    def runs(*of_seeds, series="test_accuracy"):
         return [
-            Record(Experiment(seed=seed), {"test_accuracy": {"round": list(range(1, 9)), "value": list(values)}}, {})
+            Record(Experiment(seed=seed), {series: {"round": list(range(1, 9)), "value": list(values)}}, {})
             for seed, values in enumerate(of_seeds)
         ]
 
@@ -131,10 +131,15 @@ def test_a_contrast_that_still_moves_is_named_with_the_change(shown):
     })  # fmt: skip
     table, text = shown
     assert "+0.110 [" in table and "+0.510 [" in table and "+0.400 [+0.400, +0.400]" in table
-    assert "growth (+0.400 [+0.400, +0.400])" in text and "none" not in text
+    assert "growth (+0.400 [+0.400, +0.400])" in text and "clearly move" in text and "none" not in text
+    assert "accuracy on the test split, means" in table
     shown.clear()
     plots.settling(found, {"none": ("same", "flat", "test_accuracy")})
     assert shown[1].startswith("From halfway to the end none")
+    shown.clear()
+    found = sweep.Runs({name: runs(*[[0.3] * 8] * 3, series="survival") for name in ("one", "other")})
+    plots.settling(found, {"survival": ("one", "other", "survival")})
+    assert "at the end, means of the last" in shown[0] and "test split" not in shown[0]
 
 
 def test_hours_at_another_length_are_by_the_pace_of_the_runs(shown):

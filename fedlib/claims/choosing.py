@@ -96,6 +96,11 @@ class Found:
         here = self._says(self.verdict)
         return here is not None and any(self._says(outcome.verdict) is (not here) for _, outcome in self.others)
 
+    def supports_in(self, edition: str) -> bool:
+        """Whether the advice follows in an edition; not where that has no runs of the test."""
+        outcomes = {self.edition: self.outcome, **dict(self.others)}
+        return edition in outcomes and self._says(outcomes[edition].verdict) is True
+
     def _says(self, verdict: Verdict) -> bool | None:
         """Whether a verdict speaks for the advice or against it; None where it does neither."""
         if verdict in (Verdict.REPRODUCED, Verdict.PARTLY):
@@ -143,11 +148,17 @@ def support(found: Iterable[Found]) -> str:
         )
     if any(f.contradicts for f in found):
         return "Not supported by our runs: they speak against it" + (
-            ", though another edition speaks for it" if any(f.contradicts and f.disputed for f in found) else ""
+            ", though another edition speaks for it" if elsewhere(found) else ""
         )
     if any(f.verdict is Verdict.NOT_RUN for f in found):
         return "Not supported by our runs: there are none yet"
     return "Not supported by our runs: the interval is too wide to say"
+
+
+def elsewhere(found: list[Found]) -> bool:
+    """Whether another edition supports an advice, by all of its evidence."""
+    editions = {edition for f in found for edition, _ in f.others}
+    return any(all(f.supports_in(edition) for f in found) for edition in editions)
 
 
 # ---------------------------------------------------------------- the page
@@ -199,7 +210,8 @@ def page(guide: Guide, standings: Mapping[str, Standing], folder: Path) -> str:
             if all(f.supports for f in found):
                 supported.append(f"{line}</li>")
             elif any(f.contradicts for f in found):
-                against.append(f"{line}{_evidence([f for f in found if f.contradicts], folder)}</li>")
+                also = " (another edition speaks for it)" if elsewhere(found) else ""
+                against.append(f"{line}{also}{_evidence([f for f in found if f.contradicts], folder)}</li>")
             else:
                 undecided.append(f"{line} ({support(found).split(': ')[1]})</li>")
         inner = f"<ul>{''.join(supported)}</ul>" if supported else " nothing, so far."
@@ -213,7 +225,7 @@ def page(guide: Guide, standings: Mapping[str, Standing], folder: Path) -> str:
     return "\n".join([
         HEAD,
         "## What our runs support, in short\n", f'<ol class="guide">{"".join(overview)}</ol>\n', *sections,
-        "## Where nothing helped\n",
+        "## Where our runs speak against the guides\n",
         "Advice that the guides give and that our runs speak against: the interval excludes what was promised.\n",
         f"<ul>{''.join(against)}</ul>\n" if against else "None.\n",
         "## Not decided by our runs\n",

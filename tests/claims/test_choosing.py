@@ -54,7 +54,7 @@ def test_the_text_of_an_arrow_follows_the_verdict(verdict, words, refuted, tmp_p
         assert ('class="arrow supported"' in page) == yes and ('class="arrow unsupported"' in page) != yes
         short = page.split("## What our runs support, in short")[1].split("(labels)=")[0]
         assert ("Do &lt;it&gt;" in short) == yes, "only what is supported is in the summary"
-        nothing = page.split("## Where nothing helped")[1].split("## Not decided")[0]
+        nothing = page.split("## Where our runs speak against the guides")[1].split("## Not decided")[0]
         assert ("Do &lt;it&gt;" in nothing) == ("speak against" in expected)
         undecided = page.split("## Not decided by our runs")[1]
         assert ("Do &lt;it&gt;" in undecided) == ("too wide" in expected or "none yet" in expected)
@@ -80,6 +80,30 @@ def test_the_last_edition_that_has_runs_decides_and_the_other_is_shown():
     also = [("cifar10", Verdict.NOT_RUN)]
     found = look_up(Evidence(claim="G1", test="gain of accuracy"), standings(Verdict.REPRODUCED, also=also))
     assert found.edition == "digits" and found.supports and not found.others
+
+
+def test_another_edition_speaks_for_an_advice_only_by_all_of_its_evidence(tmp_path):
+    tests = ("gain of accuracy", "less its cost")
+    evidence = [{"claim": "G1", "test": test} for test in tests]
+    arrow = {"when": "Always", "advice": "Do it.", "evidence": evidence}
+    both = Guide.from_dict({"questions": [{"key": "labels", "title": "How?", "arrows": [arrow]}]})
+    words = "they speak against it, though another edition speaks for it"
+    for cost, for_it in ((Verdict.REPRODUCED, True), (Verdict.INCONCLUSIVE, False), (Verdict.NOT_RUN, False)):
+        # Here the first test is refuted and the second holds; the other edition has the first reproduced.
+        of_edition = {"digits": (Verdict.REPRODUCED, cost), "cifar10": (Verdict.NOT_REPRODUCED, Verdict.REPRODUCED)}
+        results = {
+            edition: Result(CLAIM, edition, verdicts[0], tuple(
+                Outcome(test, v, Estimate(0.1, 0.0, 0.2, 3), (0, 1, 2))
+                for test, v in zip((GAIN, COST), verdicts, strict=True)
+            ))
+            for edition, verdicts in of_edition.items()
+        }  # fmt: skip
+        known = {"G1": Standing(CLAIM, "S3", results)}
+        found = [look_up(Evidence(**one), known) for one in evidence]
+        assert (words in support(found)) == for_it and "they speak against it" in support(found)
+        page = choosing.page(both, known, tmp_path)
+        against = page.split("## Where our runs speak against the guides")[1].split("## Not decided")[0]
+        assert "Do it." in against and ("(another edition speaks for it)" in against) == for_it
 
 
 def test_conditions_have_the_measured_value(tmp_path):
