@@ -44,7 +44,7 @@ processor: what federation costs takes about the same time whether training is f
 {to_limit}
 
 Means of the ratios of speed, 95 % t intervals. The clients of a round wait for the last of them, which the bare loop
-does not; in the last two columns it waits after each round, too.
+does not; in the last two columns it waits after each round, too.{turns}
 
 A round of fedlib in which no client trains a step takes {overhead:.1f} ms: that is selection, sending weights and
 updates, aggregation and bookkeeping, {fp32:.1%} of a round in fp32 and {bf16:.1%} in bf16.
@@ -102,6 +102,8 @@ def render(body: dict[str, Any]) -> str:
         table=table(body["contenders"]), overhead=body["overhead"]["seconds_per_round"] * 1e3, fp32=share["fp32"],
         bf16=share["bf16"],
         to_limit=to_limit(body["to_limit"]),
+        turns=" Pairs of turns are whole turns as above, one right after the other; they tell the same less exactly."
+        * any(one["pairs_of"] == "turns" for one in body["to_limit"].values()),
         start="; ".join(
             f"{name} " + ", ".join(f"{s:.1f} s with {n} worker{'s' * (n != '1')}" for n, s in seconds.items())
             for name, seconds in body["start"].items()
