@@ -36,7 +36,7 @@ book: $(INSTALLED) ## Execute the chapters and build the site
 test: $(INSTALLED) ## Lint, run the tests, execute the book's digits edition, build the site and walk it in Chromium
 	.ci/find-chromium > /dev/null || .ci/apt-install chromium
 	$(BIN)/ruff check .
-	$(BIN)/pytest --numprocesses auto --dist loadfile --ignore tests/test_site.py
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder --ignore tests/test_site.py
 	# The site by itself, whose browser wants the cores as well.
 	$(BIN)/pytest tests/test_site.py
 

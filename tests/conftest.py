@@ -16,6 +16,14 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)  # a sl
 settings.load_profile("repeatable")
 
 
+LONGEST = ("test_sweep.py", "test_cli.py")
+
+
+def pytest_collection_modifyitems(items):
+    """The files that take longest come first, or one of several processes would be left with them at the end."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def fork_server():
     """Starts the server from which workers are forked: they have its environment, which must be no single test's."""
