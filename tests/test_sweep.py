@@ -54,7 +54,7 @@ def test_nothing_is_trained_when_one_run_cannot_be(checkout, fields, message):
 
 
 def test_nothing_is_trained_when_the_run_compared_with_cannot_be(checkout):
-    """Every client's batches have the same size, and its size is 15 for the largest alone."""
+    """A batch of all that the largest client has, times the clients, is more than all clients have."""
     unequal = TINY.but(partition=QuantitySkew(ratio=20.0), measures=(WeightDivergence(),))
     largest = int(federation.Setting(unequal).sizes.max())
     compared = TINY.but(measures=(WeightDivergence(),))
@@ -212,8 +212,8 @@ def test_interrupted_and_killed_chapters_go_on_and_end_the_same(checkout, chapte
     assert not list(runs.glob("*.pt"))
     finished = list(Store().records())
     assert {record.id for record in finished} == {run for page in pages for run in page.metadata.fedlib.records}
+    untouched = sweep.sweep([r.experiment for r in finished], Store(checkout / "x", checkout / "y"), processes=2)
     assert len(finished) == sum(map(len, alphas.values()))
-    assert all(record.rounds("train_loss").tolist() == list(range(1, ROUNDS + 1)) for record in finished)
-    # Two of them at least one of which was interrupted: of three, the last alone had not started.
-    again = sweep.sweep([r.experiment for r in finished[:2]], Store(checkout / "x", checkout / "y"), processes=2)
-    assert all(resumed.series == untouched.series for resumed, untouched in zip(finished[:2], again, strict=True))
+    for resumed, uninterrupted in zip(finished, untouched, strict=True):
+        assert resumed.rounds("train_loss").tolist() == list(range(1, ROUNDS + 1))
+        assert resumed.series == uninterrupted.series

@@ -32,7 +32,7 @@ class Copy(Spec):
         raise NotImplementedError
 
 
-def check(copies: tuple[Copy, ...]) -> None:
+def check_order(copies: tuple[Copy, ...]) -> None:
     """Raise InputError for a chain whose promises do not hold."""
     for i, copy in enumerate(copies):
         if copy.first and i:
@@ -57,10 +57,11 @@ def made(setting: Any, copies: tuple[Copy, ...], size: int) -> SharedSet:
     """G: `size` shared samples as they are sent. Made once for a setting."""
     kept = _kept.setdefault(setting, {})
     if (copies, size) not in kept:
-        drawn = sources(setting, copies, size)
+        first, *counts = sizes(setting, copies, size)
+        drawn = draw(setting, first)
         images, labels = setting.dataset.x_train[drawn], setting.dataset.y_train[drawn]
         g = SharedSet(images, labels, np.zeros(len(labels), bool))
-        for copy, count in zip(copies, sizes(setting, copies, size)[1:], strict=True) if size else ():
+        for copy, count in zip(copies, counts, strict=True) if size else ():
             g = copy.make(setting, g, count)
         kept[copies, size] = g
     return kept[copies, size]

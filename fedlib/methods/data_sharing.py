@@ -17,9 +17,8 @@ from pydantic import Field, SerializeAsAny
 from torch import Tensor
 
 from fedlib import seeds
-from fedlib.methods import copies
 from fedlib.methods.base import Client, Method, Server, State, zeros
-from fedlib.methods.copies import Copy, made, sources
+from fedlib.methods.copies import Copy, check_order, made, sources
 from fedlib.methods.shared_set import SharedSet, count_download
 from fedlib.methods.tiered_sharing import Alike, Policy
 from fedlib.spec import InputError
@@ -42,7 +41,7 @@ class DataSharing(Method):
     def check(self, experiment: Any) -> None:
         if sum(isinstance(method, DataSharing) for method in experiment.methods) > 1:
             raise InputError("two methods that share data (allowed: one DataSharing or AdaptiveSharing)")
-        copies.check(self.copies)
+        check_order(self.copies)
 
     def size(self, setting: Any) -> int:
         """|G|, in samples as sent."""
