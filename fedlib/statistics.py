@@ -64,6 +64,18 @@ def geometric(values: Sequence[float]) -> Estimate:
     return Estimate(*map(float, np.exp([logs.mean, logs.low, logs.high])), logs.n)
 
 
+def correlation(values: Sequence[float]) -> Estimate:
+    """Mean of one correlation per seed, with the interval of Fisher's z = artanh r (Fisher 1921): never beyond 1.
+
+    Raises :class:`InputError` for a value that is not between -1 and 1, both left out.
+    """
+    values = np.asarray(values, float)
+    if not (np.abs(values) < 1).all():
+        raise InputError(f"correlations of {values.tolist()} (allowed: between -1 and 1, both left out)")
+    z = estimate(np.arctanh(values))
+    return Estimate(*map(float, np.tanh([z.mean, z.low, z.high])), z.n)
+
+
 def difference(a: Sequence[float], b: Sequence[float]) -> Estimate:
     """Estimate of a - b, paired by seed: both runs share start, partition and batch order where they can.
 

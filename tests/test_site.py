@@ -20,7 +20,7 @@ import nbformat
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from fedlib.experiment import NUMERICS
 from fedlib.site import SiteError, build
@@ -93,8 +93,8 @@ def pages(site: Path) -> list[str]:
     return [path for path in found if not path.startswith("_static/")]
 
 
-def visit(browser, url: str, width: int) -> tuple[dict, list[str]]:
-    """Open `url` in a window of `width` pixels: what the page says of itself, and everything that went wrong."""
+def opened(browser, url: str, width: int) -> tuple[Page, list[str]]:
+    """A window of `width` pixels that begins to load `url`, and the list of everything that goes wrong in it."""
     home = urlsplit(url).netloc
     wrong = []
     page = browser.new_page()
@@ -109,45 +109,55 @@ def visit(browser, url: str, width: int) -> tuple[dict, list[str]]:
             wrong.append(f"request leaves the site: {request.url}")
 
     page.on("request", leaves)
+    assert page.goto(url, wait_until="commit").status == 200
+    return page, wrong
+
+
+def visit(browser, url: str, *widths: int) -> list[tuple[dict, list[str]]]:
+    """Open `url` in windows of these widths side by side: what the page says of itself in each, and what went wrong."""
+    windows = [opened(browser, url, width) for width in widths]
     try:
-        response = page.goto(url, wait_until="networkidle")
-        assert response.status == 200
-        facts = page.evaluate("""async () => {
-            if (window.MathJax?.startup) await MathJax.startup.promise;
-            // Brings in the images that load lazily.
-            for (const image of document.images) { image.loading = 'eager'; await image.decode().catch(() => {}); }
-            return {
-                url: location.href,
-                title: document.title,
-                words: document.querySelector('main, body').innerText.trim().split(/\\s+/).length,
-                overflow: document.documentElement.scrollWidth - window.innerWidth,
-                unnamed: [...document.images].filter(i => !i.hasAttribute('alt') ||
-                    (i.closest('article') && !i.alt.trim())).map(i => i.src.slice(0, 200)),
-                broken: [...document.images].filter(i => !i.naturalWidth).map(i => i.src.slice(0, 200)),
-                set: document.querySelectorAll('mjx-container').length,
-                raw: [...document.querySelectorAll('.math')].filter(m => !m.querySelector('mjx-container')).length,
-                misset: [...document.querySelectorAll('mjx-merror')].map(e => e.textContent),
-                links: [...document.querySelectorAll('a[href]')].map(a => a.href),
-                ids: [...document.querySelectorAll('[id]')].map(e => e.id),
-            };
-        }""")
-        page.wait_for_timeout(500)  # as long as a quiet network takes to be one; to wait for it can take for ever
+        for page, _ in windows:
+            page.wait_for_load_state("load")
+        seen = [(page.evaluate(FACTS), wrong) for page, wrong in windows]
+        page.wait_for_timeout(500)  # for late requests; to wait for a network without any can take for ever
     finally:
-        page.close()
-    return facts, wrong
+        for page, _ in windows:
+            page.close()
+    return seen
+
+
+FACTS = """async () => {
+    if (window.MathJax?.startup) await MathJax.startup.promise;
+    // Brings in the images that load lazily.
+    for (const image of document.images) { image.loading = 'eager'; await image.decode().catch(() => {}); }
+    return {
+        url: location.href,
+        title: document.title,
+        words: document.querySelector('main, body').innerText.trim().split(/\\s+/).length,
+        overflow: document.documentElement.scrollWidth - window.innerWidth,
+        unnamed: [...document.images].filter(i => !i.hasAttribute('alt') ||
+            (i.closest('article') && !i.alt.trim())).map(i => i.src.slice(0, 200)),
+        broken: [...document.images].filter(i => !i.naturalWidth).map(i => i.src.slice(0, 200)),
+        set: document.querySelectorAll('mjx-container').length,
+        raw: [...document.querySelectorAll('.math')].filter(m => !m.querySelector('mjx-container')).length,
+        misset: [...document.querySelectorAll('mjx-merror')].map(e => e.textContent),
+        links: [...document.querySelectorAll('a[href]')].map(a => a.href),
+        ids: [...document.querySelectorAll('[id]')].map(e => e.id),
+    };
+}"""
 
 
 @pytest.fixture(scope="session")
 def walk(site, address, browser) -> dict[tuple[str, str], tuple[dict, list[str]]]:
     """Every page at every width, visited once for all the tests below."""
-    seen = {}
+    found = {}
     for page in pages(site):
-        for device, width in WIDTHS.items():
-            facts, wrong = visit(browser, f"{address}/{page}", width)
-            if any(fault.startswith("failed:") for fault in wrong):  # a dropped connection is no fault of the page
-                facts, wrong = visit(browser, f"{address}/{page}", width)
-            seen[page, device] = facts, wrong
-    return seen
+        seen = visit(browser, f"{address}/{page}", *WIDTHS.values())
+        if any(fault.startswith("failed:") for _, wrong in seen for fault in wrong):
+            seen = visit(browser, f"{address}/{page}", *WIDTHS.values())  # a dropped connection is no fault of the page
+        found |= {(page, device): one for device, one in zip(WIDTHS, seen, strict=True)}
+    return found
 
 
 def faults(walk, find) -> list[str]:
@@ -220,7 +230,7 @@ def test_the_walk_sees_what_is_wrong(tmp_path, browser):
         ("127.0.0.1", 0), functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
     )
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    facts, wrong = visit(browser, f"http://127.0.0.1:{server.server_port}/index.html", 390)
+    ((facts, wrong),) = visit(browser, f"http://127.0.0.1:{server.server_port}/index.html", 390)
     server.shutdown()
     server.server_close()
     assert "request leaves the site: http://127.0.0.1:9/x.js" in wrong

@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedlib.spec import InputError
-from fedlib.statistics import BrokenLine, Estimate, break_point, broken_line, difference, estimate, geometric, growth
+from fedlib.statistics import (
+    BrokenLine,
+    Estimate,
+    break_point,
+    broken_line,
+    correlation,
+    difference,
+    estimate,
+    geometric,
+    growth,
+)
 
 
 def test_coverage_with_three_seeds():
@@ -39,6 +49,17 @@ def test_geometric_is_the_estimate_of_the_logarithms():
     assert np.log([e.low, e.high]) == pytest.approx([logs.low, logs.high])
     with pytest.raises(InputError, match="above 0"):
         geometric([0.1, 0.0])
+
+
+def test_correlation_is_the_estimate_of_fishers_z():
+    e = correlation([0.3, 0.8, 0.99])
+    assert -1 < e.low < e.mean < e.high < 1 and e.n == 3
+    z = estimate(np.arctanh([0.3, 0.8, 0.99]))
+    assert np.arctanh([e.mean, e.low, e.high]) == pytest.approx([z.mean, z.low, z.high])
+    assert correlation([0.5]).low == -1
+    for wrong in (1.0, -1.2, np.nan):
+        with pytest.raises(InputError, match="between -1 and 1"):
+            correlation([0.2, wrong])
 
 
 def test_difference_is_paired():
