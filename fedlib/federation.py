@@ -133,6 +133,7 @@ class Result:
 
     index: int
     n: int
+    weight: float
     delta: Tensor | None
     loss: float
     sent: dict[str, tuple[str, Tensor]]
@@ -180,11 +181,11 @@ def started(e: Experiment, index: int, round: int, w: Tensor, state: State, serv
 def returned(client: Client, w: Tensor, due: tuple[int, ...], out: Tensor | None = None) -> Result:
     """What a client returns that has trained from the global weights `w`; `out`, if given, becomes its update."""
     e = client.setting.experiment
-    client.delta = torch.sub(w, client.w, out=out)
+    client.delta, client.weight = torch.sub(w, client.w, out=out), client.n
     for method in overriding(e.methods, "finish"):
         method.finish(client)
     return Result(
-        client.index, client.n, client.delta, client.loss, client.sent, client.state,
+        client.index, client.n, client.weight, client.delta, client.loss, client.sent, client.state,
         {i: e.measures[i].client(client) for i in due}, client.gradients, client.upload_bytes,
         client.download_bytes + client.images_bytes,
     )  # fmt: skip
@@ -384,9 +385,10 @@ def play_round(run: Run) -> None:
     tasks = ((e, k, r, client_state(run, k), broadcast, due) for k in server.selected)
 
     beside = size(broadcast)
-    total, samples, loss, gradients, up, down = torch.zeros_like(run.w), 0, 0.0, 0, 0.0, 0.0
+    total, weights, samples, loss, gradients, up, down = torch.zeros_like(run.w), 0.0, 0, 0.0, 0, 0.0, 0.0
     for result in train_clients(run, tasks):
-        total.add_(result.delta, alpha=result.n)
+        total.add_(result.delta, alpha=result.weight)
+        weights += result.weight
         samples += result.n
         loss += result.n * result.loss
         gradients += result.gradients
@@ -397,13 +399,13 @@ def play_round(run: Run) -> None:
             # Copied out of shared memory, of which a process can hold only so many pieces.
             run.clients[result.index] = {name: tensor.clone() for name, tensor in result.state.items()}
         for i in due:
-            e.measures[i].observe(scratch[i], result.index, result.n, result.delta, result.values[i])
+            e.measures[i].observe(scratch[i], result.index, result.weight, result.delta, result.values[i])
             values[i][result.index] = result.values[i]
     server.received = {
-        name: value / samples if how == "mean" else value for name, (how, value) in server.received.items()
+        name: value / weights if how == "mean" else value for name, (how, value) in server.received.items()
     }
 
-    delta = total.div_(samples)
+    delta = total.div_(weights)
     for method in overriding(e.methods, "aggregate"):
         delta = method.aggregate(server, delta)
     server.w = run.w - delta
@@ -482,7 +484,7 @@ def size(state: State) -> int:
 
 
 def receive(received: dict[str, tuple[str, Tensor]], result: Result) -> None:
-    """Add what a client sent beside its update: n_k-weighted for a mean, plain for a sum."""
+    """Add what a client sent beside its update: weighted as that for a mean, plain for a sum."""
     for name, (how, value) in result.sent.items():
-        share = value * result.n if how == "mean" else value
+        share = value * result.weight if how == "mean" else value
         received[name] = (how, received[name][1] + share if name in received else share)

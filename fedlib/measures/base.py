@@ -42,8 +42,10 @@ class Measure(Spec):
         """In the worker, after a client's training: its own values, before the update is sent."""
         return {}
 
-    def observe(self, scratch: dict[str, Any], index: int, n: int, delta: Tensor, values: Values) -> None:
-        """On the server, as the update of client `index` with `n` samples arrives, in the order of the cohort.
+    def observe(self, scratch: dict[str, Any], index: int, weight: float, delta: Tensor, values: Values) -> None:
+        """On the server, as the update of client `index` arrives, in the order of the cohort.
+
+        `weight` is the client's in the average, before division by the sum of all: n_k unless a method changes it.
 
         `values` are what :meth:`client` returned. They are kept until the end of the round, and clients can be many:
         take tensors out of it here.

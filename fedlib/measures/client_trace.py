@@ -77,7 +77,7 @@ class ClientTrace(Measure):
 
     def begin(self, run: Any) -> dict[str, Any]:
         rng = seeds.torch_(run.experiment.seed, "sketches of updates")
-        return {"sketches": Sketches(run.setting.space.trained, rng)}
+        return {"sketches": Sketches(run.setting.space.trained, rng), "mean": 0.0}
 
     def client(self, client: Client) -> Values:
         accuracy = accuracy_per_class(client.setting, client.w, *sample(client.setting, "test", self.images))
@@ -90,13 +90,13 @@ class ClientTrace(Measure):
             "accuracy_per_class": [rounded(a) for a in accuracy],
         }
 
-    def observe(self, scratch: dict[str, Any], index: int, n: int, delta: Tensor, values: Values) -> None:
+    def observe(self, scratch: dict[str, Any], index: int, weight: float, delta: Tensor, values: Values) -> None:
         values["sketch"] = scratch["sketches"].of(delta)
+        scratch["mean"] = scratch["mean"] + weight * values["sketch"]
 
     def finish(self, scratch: dict[str, Any], run: Any, server: Server, clients: dict[int, Values]) -> Values:
-        mean = sum(values["n"] * values["sketch"] for values in clients.values())
         for values in clients.values():
-            values["cosine"] = rounded(cosine(values.pop("sketch"), mean))
+            values["cosine"] = rounded(cosine(values.pop("sketch"), scratch["mean"]))
         columns = {name: [values[name] for values in clients.values()] for name in next(iter(clients.values()))}
         after = accuracy_per_class(run.setting, server.w, *sample(run.setting, "test", self.images))
         return {

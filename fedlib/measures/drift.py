@@ -42,7 +42,7 @@ class Drift(Measure):
     def client(self, client: Client) -> Values:
         return {"distance": distance(client)}
 
-    def observe(self, scratch: dict[str, Any], index: int, n: int, delta: Tensor, values: Values) -> None:
+    def observe(self, scratch: dict[str, Any], index: int, weight: float, delta: Tensor, values: Values) -> None:
         delta = delta[: len(scratch["units"])].double()
         norm = float(delta.norm())
         if norm > 0:

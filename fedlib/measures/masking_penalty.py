@@ -93,32 +93,32 @@ class MaskingPenalty(Measure):
         layout = run.setting.space.layout
         blocks = sum(offset < layout.trained for offset, _ in layout.places.values())
         return {
-            "w": run.w, "layout": layout, "key": (run.experiment.seed, run.round), "blocks": blocks, "samples": 0,
+            "w": run.w, "layout": layout, "key": (run.experiment.seed, run.round), "blocks": blocks, "weights": 0.0,
             "mean": torch.zeros(layout.size), "masked": torch.zeros(self.draws, layout.trained),
         }  # fmt: skip
 
     def client(self, client: Client) -> Values:
         objective = Objective(client.space, *sample(client.setting, "train", self.images))
-        return {"penalty": penalty(objective, client.w_start, client.delta, self.p), "n": client.n}
+        return {"penalty": penalty(objective, client.w_start, client.delta, self.p), "weight": client.weight}
 
-    def observe(self, scratch: dict[str, Any], index: int, n: int, delta: Tensor, values: Values) -> None:
+    def observe(self, scratch: dict[str, Any], index: int, weight: float, delta: Tensor, values: Values) -> None:
         seed, round = scratch["key"]
         masks = self._masks(seed, "independent", round, index, scratch["blocks"])
-        scratch["samples"] += n
-        scratch["mean"].add_(delta, alpha=n)
-        scratch["masked"].add_(masked(scratch["layout"], delta, masks), alpha=n)
+        scratch["weights"] += weight
+        scratch["mean"].add_(delta, alpha=weight)
+        scratch["masked"].add_(masked(scratch["layout"], delta, masks), alpha=weight)
 
     def finish(self, scratch: dict[str, Any], run: Any, server: Server, clients: dict[int, Values]) -> Values:
-        layout, samples = scratch["layout"], scratch["samples"]
-        mean = scratch["mean"] / samples
+        layout, weights = scratch["layout"], scratch["weights"]
+        mean = scratch["mean"] / weights
         objective = Objective(server.space, *sample(server.setting, "train", self.images))
         result = {
-            "penalty_independent": sum(v["n"] ** 2 * v["penalty"] for v in clients.values()) / samples**2,
+            "penalty_independent": sum(v["weight"] ** 2 * v["penalty"] for v in clients.values()) / weights**2,
             "penalty_shared": penalty(objective, scratch["w"], mean, self.p),
         }
         masks = self._masks(*scratch["key"][:1], "shared", scratch["key"][1], 0, scratch["blocks"])
         after, trained = scratch["w"] - mean, mean[: layout.trained]
-        for kind, steps in (("independent", scratch["masked"].div_(samples)), ("shared", masked(layout, mean, masks))):
+        for kind, steps in (("independent", scratch["masked"].div_(weights)), ("shared", masked(layout, mean, masks))):
             value, error = sampled(objective, after, trained - steps)
             result |= {f"penalty_{kind}_sampled": value, f"penalty_{kind}_sampled_error": error}
         return result

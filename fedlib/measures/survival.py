@@ -68,17 +68,17 @@ class Sums:
         self.weighted_squares = dict.fromkeys(self.parts, 0.0)
         self.counts = [0, 0]
 
-    def add(self, n: int, delta: Tensor) -> None:
-        """One more update (at least `trained` long) of a client with `n` samples."""
+    def add(self, weight: float, delta: Tensor) -> None:
+        """One more update (at least `trained` long), and its weight in the average."""
         delta = delta[: len(self.weighted)].double()
         half = sum(self.counts) % 2
         self.counts[half] += 1
         self.halves[half] += delta
-        self.weighted.add_(delta, alpha=n)
+        self.weighted.add_(delta, alpha=weight)
         for name in self.parts:
             square = self._square(delta, name)
             self.squares[half][name] += square
-            self.weighted_squares[name] += n * n * square
+            self.weighted_squares[name] += weight**2 * square
 
     def _square(self, v: Tensor, name: str) -> float:
         return sum(float(v[part] @ v[part]) for part in self.parts[name])
@@ -154,9 +154,9 @@ class Survival(Measure):
             "_full_gradient": full,
         }
 
-    def observe(self, scratch: dict[str, Any], index: int, n: int, delta: Tensor, values: Values) -> None:
+    def observe(self, scratch: dict[str, Any], index: int, weight: float, delta: Tensor, values: Values) -> None:
         for kind, sums in scratch.items():
-            sums.add(n, values.pop(kind) if kind else delta)
+            sums.add(weight, values.pop(kind) if kind else delta)
 
     def finish(self, scratch: dict[str, Any], run: Any, server: Server, clients: dict[int, Values]) -> Values:
         return {name: value for kind, sums in scratch.items() for name, value in sums.values(kind).items()}

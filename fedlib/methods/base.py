@@ -4,8 +4,9 @@ FedAvg is the method that changes nothing. The local loop (`fedlib.local`) and t
 call each hook of every method of an experiment, in the order in which the experiment lists them.
 
 Signs and weights: a client's update is Delta_k = w - w_k, the server steps w <- w - sum_k p_k Delta_k with
-p_k = n_k / sum n over the round's clients. Vectors are flat and as long as `fedlib.models.Layout` says; gradients
-cover the first `trained` entries, BatchNorm's running statistics are the rest and are averaged like weights.
+p_k = n_k / sum n over the round's clients, unless a method sets another `Client.weight` than n_k. Vectors are flat and
+as long as `fedlib.models.Layout` says; gradients cover the first `trained` entries, BatchNorm's running statistics are
+the rest and are averaged like weights.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Client:
     """After training: the mean loss over all samples seen."""
     delta: Tensor | None = None
     """After training: the update w_start - w, to be sent."""
+    weight: float = 0.0
+    """After training: its weight in the average, before division by the sum of all; n_k unless `finish` sets it."""
     sent: dict[str, tuple[str, Tensor]] = field(default_factory=dict)
     upload_bytes: float = 0.0
     """Bytes of the update as sent, 4 a weight unless a method sends less; what is sent beside it is counted apart."""

@@ -9,9 +9,6 @@ exactly) both together are the p_k-weighted average of all clients.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from fedlib import seeds
 from fedlib.methods.base import Client, Method, Server
 
@@ -29,9 +26,4 @@ class BySize(Method):
         return by_size(server, len(candidates))
 
     def finish(self, client: Client) -> None:
-        # The loop weights by n_k: sum_k n_k (Delta_k / n_k) / n is m / n times the plain mean.
-        client.delta /= client.n
-        client.send("m/n", torch.tensor([1 / client.n]))
-
-    def aggregate(self, server: Server, delta: Tensor) -> Tensor:
-        return delta / server.received["m/n"]
+        client.weight = 1.0

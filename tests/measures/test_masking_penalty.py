@@ -66,7 +66,7 @@ def test_through_the_measure(smooth):
     scratch, values = measure.begin(run), {}
     for k, (delta, n) in enumerate(zip(deltas, sizes, strict=True)):
         client = federation.new_client(s, k, run.round, run.w, {}, {}, 0.1)
-        client.delta, client.y = delta, torch.zeros(n, dtype=torch.int64)
+        client.delta, client.weight = delta, n
         values[k] = measure.client(client)
         measure.observe(scratch, k, n, delta, values[k])
     server = type("Server", (), {"space": s.space, "setting": s})
@@ -91,7 +91,7 @@ def test_equal_updates_keep_the_whole_penalty_under_a_shared_mask(run):
     delta = updates(run, 1, 0.01)[0][0]
     scratch = measure.begin(run)
     client = federation.new_client(s, 0, run.round, run.w, {}, {}, 0.1)
-    client.delta = delta
+    client.delta, client.weight = delta, client.n
     values = {index: measure.client(client) for index in range(k)}
     for index in range(k):
         measure.observe(scratch, index, client.n, delta, values[index])

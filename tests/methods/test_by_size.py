@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
+from fedlib.measures import Survival
 from fedlib.methods import BySize, Server
 
 SIZES = np.array([10, 20, 30, 40])
@@ -26,4 +28,12 @@ def test_by_size_averages_with_equal_weights(quadratics):
     q = quadratics(h=[1.0, 3.0], a=[[1.0, 2.0], [-1.0, 0.0]], sizes=[30, 10])
     run = q.play(rounds=1, lr=0.1, methods=(BySize(),))
     torch.testing.assert_close(run.w, (0.1 * q.h[:, None] * q.a).mean(0))
-    assert run.series["bytes_up"]["value"] == [2 * (4 * 2 + 4)]
+    assert run.series["bytes_up"]["value"] == [2 * 4 * 2]
+
+
+def test_by_size_is_measured_by_the_updates_themselves_and_their_equal_weights(quadratics):
+    q = quadratics(h=[1.0, 3.0], a=[[1.0, 2.0], [-1.0, 0.0]], sizes=[30, 10])
+    plain, equal = (q.play(rounds=1, methods=methods, measures=(Survival(),)).series for methods in ((), (BySize(),)))
+    assert equal["survival"] == plain["survival"]
+    assert equal["survival_weighted"]["value"] == pytest.approx(equal["survival"]["value"])
+    assert plain["survival_weighted"]["value"] != pytest.approx(plain["survival"]["value"], rel=0.01)
