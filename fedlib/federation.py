@@ -186,8 +186,8 @@ def returned(client: Client, w: Tensor, due: tuple[int, ...], out: Tensor | None
         method.finish(client)
     return Result(
         client.index, client.n, client.weight, client.delta, client.loss, client.sent, client.state,
-        {i: e.measures[i].client(client) for i in due}, client.gradients, client.upload_bytes,
-        client.download_bytes + client.images_bytes,
+        {i: e.measures[i].client(client) for i in due}, client.gradients,
+        client.upload_bytes + client.sent_bytes, client.download_bytes + client.images_bytes,
     )  # fmt: skip
 
 
@@ -394,7 +394,7 @@ def play_round(run: Run) -> None:
         gradients += result.gradients
         receive(server.received, result)
         down += result.download_bytes + beside
-        up += result.upload_bytes + sum(v.numel() * v.element_size() for _, v in result.sent.values())
+        up += result.upload_bytes
         if result.state:
             # Copied out of shared memory, of which a process can hold only so many pieces.
             run.clients[result.index] = {name: tensor.clone() for name, tensor in result.state.items()}

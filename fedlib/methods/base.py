@@ -63,8 +63,10 @@ class Client:
     weight: float = 0.0
     """After training: its weight in the average, before division by the sum of all; n_k unless `finish` sets it."""
     sent: dict[str, tuple[str, Tensor]] = field(default_factory=dict)
+    sent_bytes: float = 0.0
+    """Bytes of what is sent beside the update."""
     upload_bytes: float = 0.0
-    """Bytes of the update as sent, 4 a weight unless a method sends less; what is sent beside it is counted apart."""
+    """Bytes of the update as sent, 4 a weight unless a method sends less."""
     download_bytes: float = 0.0
     """Bytes of the received weights, likewise."""
     images_bytes: float = 0.0
@@ -111,9 +113,13 @@ class Client:
         self.w.copy_(kept)
         return total
 
-    def send(self, name: str, value: Tensor, how: str = "mean") -> None:
-        """Send a tensor with the update. The server receives its p_k-weighted "mean", or its plain "sum"."""
+    def send(self, name: str, value: Tensor, how: str = "mean", counted: bool = True) -> None:
+        """Send a tensor with the update. The server receives its p_k-weighted "mean", or its plain "sum".
+
+        Its bytes are not `counted` where a server would compute it from the update.
+        """
         self.sent[name] = (how, value)
+        self.sent_bytes += counted * value.numel() * value.element_size()
 
 
 @dataclass

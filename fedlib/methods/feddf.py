@@ -48,8 +48,7 @@ class FedDF(Method):
         network = client.space.at(client.w)
         with torch.no_grad():
             scores = [network(client.space.images(x)) for x in unlabelled(client).split(500)]
-        client.send("feddf_scores", torch.cat(scores), "sum")
-        client.upload_bytes -= 4 * client.sent["feddf_scores"][1].numel()  # not sent but computed on the server
+        client.send("feddf_scores", torch.cat(scores), "sum", counted=False)
 
     def after(self, server: Server) -> None:
         images = unlabelled(server)

@@ -5,7 +5,7 @@ from examples import play
 
 from fedlib import federation
 from fedlib.experiment import Experiment
-from fedlib.methods import DataSharing, FedDF
+from fedlib.methods import DataSharing, FedDF, TrainOnly
 from fedlib.models import CNN
 from fedlib.partitions import Shards
 from fedlib.spec import InputError
@@ -50,6 +50,14 @@ def test_the_student_comes_nearer_to_the_ensemble(monkeypatch):
     for name in ("bytes_up", "bytes_down"):  # clients send what they send in FedAvg
         assert run.series[name] == plain.series[name]
     assert run.series["gradients"]["value"][0] - plain.series["gradients"]["value"][0] == 60 * 50
+
+
+def test_scores_cost_no_bytes_whatever_the_order_of_methods():
+    alone, first, last = (
+        play(E.but(methods=methods)).series["bytes_up"]
+        for methods in ((TrainOnly(),), (FedDF(steps=1), TrainOnly()), (TrainOnly(), FedDF(steps=1)))
+    )
+    assert alone == first == last
 
 
 def test_the_teacher_is_the_mean_of_the_clients_scores(monkeypatch):
