@@ -55,6 +55,8 @@ class Setting:
         self.validation = np.setdiff1d(self.holdout, np.concatenate(shared)) if shared else self.holdout
         self.space = local.Workspace(network, self.dataset.mean, self.dataset.std, e.precision)
         self.w_init = self.space.w.clone()
+        for method in overriding(e.methods, "check_setting"):
+            method.check_setting(self)
 
     def _divide(self) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the clients' images and of the server's; a part has each class in proportion to its size."""

@@ -184,6 +184,9 @@ class Method(Spec):
         """Training images of the holdout that this method shares, as indices: the server does not validate on them."""
         return np.arange(0)
 
+    def check_setting(self, setting: Any) -> None:
+        """Raise InputError if the images do not suit; those of `setting` are divided by now, none is trained on."""
+
     # -- the server, before training
 
     def before(self, server: Server) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -38,11 +37,9 @@ class FedDF(Method):
         if not experiment.holdout:
             raise InputError("FedDF distils on the server's images: holdout = 0 (allowed: 1 or more)")
 
-    def reserves(self, setting: Any) -> np.ndarray:
-        others = [m.reserves(setting) for m in setting.experiment.methods if not isinstance(m, FedDF)]
-        if not len(np.setdiff1d(setting.holdout, np.concatenate([np.empty(0, int), *others]))):
+    def check_setting(self, setting: Any) -> None:
+        if not len(setting.validation):
             raise InputError("FedDF: the whole holdout is shared (allowed: a holdout larger than what is shared)")
-        return np.empty(0, int)
 
     def finish(self, client: Client) -> None:
         network = client.space.at(client.w)
