@@ -175,6 +175,8 @@ def train_client(
 def started(e: Experiment, index: int, round: int, w: Tensor, state: State, server: State) -> Client:
     """A client just before its first step."""
     client = new_client(setting(e), index, round, w, state, server, e.rate(round))
+    for method in overriding(e.methods, "samples"):
+        method.samples(client)
     for method in overriding(e.methods, "start"):
         method.start(client)
     return client
@@ -236,9 +238,12 @@ def score_client(
 ) -> Score:
     """A client's personal model on its "own" test images or on "all"."""
     s = setting(e)
-    client = new_client(s, index, round, w, state, server, e.rate(round))
-    for method in overriding(e.methods, "personal"):
-        method.personal(client)
+    client = new_client(s, index, round, w, dict(state), server, e.rate(round))
+    if personal := overriding(e.methods, "personal"):
+        for method in overriding(e.methods, "samples"):
+            method.samples(client)
+        for method in personal:
+            method.personal(client)
     x, y = s.split("test")
     if images == "own":
         own = s.client_tests[index]

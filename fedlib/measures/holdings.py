@@ -21,7 +21,7 @@ import numpy as np
 from fedlib import partitions
 from fedlib.measures.base import Measure, Values
 from fedlib.measures.emd import mean_emd
-from fedlib.methods.base import Server
+from fedlib.methods.base import Server, overriding
 from fedlib.spec import InputError
 
 
@@ -66,6 +66,13 @@ class Holdings(Measure):
     partition has a view by round or a method changes the data: the EMD in a round of a run is the mean of its series,
     measured in every round. Raises :class:`InputError` in a round in which every client has at most one image a class.
     """
+
+    def check(self, experiment: Any) -> None:
+        if by_weights := overriding(experiment.methods, "samples"):
+            raise InputError(
+                f"Holdings with {type(by_weights[0]).__name__}, where the weights decide what a client trains on "
+                "(allowed: methods that do not depend on them)"
+            )
 
     def finish(self, scratch: dict[str, Any], run: Any, server: Server, clients: dict[int, Values]) -> Values:
         s = run.setting

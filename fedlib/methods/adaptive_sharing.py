@@ -46,9 +46,9 @@ class AdaptiveSharing(DataSharing):
     def data(
         self, setting: Any, client: int, round: int, x: np.ndarray, y: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        return x, y  # how much of G is known once the weights are: see start
+        return x, y  # how much of G is known once the weights are: see samples
 
-    def start(self, client: Client) -> None:
+    def samples(self, client: Client) -> None:
         own = accuracy(client.setting, client.w_start, client.x.numpy(), client.y.numpy())
         shift = abs(own - float(client.server["adaptive_sharing.accuracy"]))
         g = self.received(client.setting, client.index)
@@ -58,6 +58,9 @@ class AdaptiveSharing(DataSharing):
         if client.setting.experiment.batch_size is None:
             client.batch_size = client.n
         count_download(client, "data_sharing.received", g)
+
+    def start(self, client: Client) -> None:
+        pass  # what is used has been counted
 
 
 def accuracy(setting: Any, w: Tensor, x: np.ndarray, y: np.ndarray) -> float:

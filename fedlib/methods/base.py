@@ -204,6 +204,9 @@ class Method(Spec):
         """The samples a client trains on, from its own."""
         return x, y
 
+    def samples(self, client: Client) -> None:
+        """Change `client.x` and `client.y` by what the received weights tell, for training and for a personal model."""
+
     def start(self, client: Client) -> None:
         """Before the first step: may change epochs, steps, learning rate or start weights."""
 

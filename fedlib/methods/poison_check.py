@@ -36,7 +36,7 @@ class PoisonCheck(Method):
         if not sources or type(sources[-1]) is not DataSharing:
             raise InputError("PoisonCheck needs DataSharing, as the last method that gives clients data")
 
-    def start(self, client: Client) -> None:
+    def samples(self, client: Client) -> None:
         g = overriding(client.setting.experiment.methods, "data")[-1].received(client.setting, client.index)
         if not len(g.y):
             return

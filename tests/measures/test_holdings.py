@@ -8,7 +8,7 @@ from fedlib.experiment import Experiment
 from fedlib.measures import Holdings
 from fedlib.measures.emd import emd, mean_emd
 from fedlib.measures.holdings import client_share
-from fedlib.methods import DataSharing
+from fedlib.methods import AdaptiveSharing, DataSharing
 from fedlib.models import CNN
 from fedlib.partitions import ConceptDrift, Dirichlet, FeatureSkew, Iid, QuantitySkew, Shards, TemporalOrder
 from fedlib.spec import InputError
@@ -118,3 +118,8 @@ def test_client_share_is_the_share_of_variance_that_clients_explain():
         client_share(images.reshape(-1, 20, 20, 1), labels[1:], owner)
     with pytest.raises(InputError, match="only one of its class"):
         client_share(images[:2].reshape(-1, 20, 20, 1), np.array([0, 1]), np.array([0, 0]))
+
+
+def test_it_cannot_tell_what_the_weights_decide():
+    with pytest.raises(InputError, match="Holdings with AdaptiveSharing"):
+        federation.check(BASE.but(holdout=200, methods=(AdaptiveSharing(beta=0.1),)))

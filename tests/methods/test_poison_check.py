@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
+import torch
 from examples import BASE, ONE_CLASS, play
 
 from fedlib import federation
 from fedlib.measures.poison_detection import PoisonDetection
-from fedlib.methods import DataSharing, LabelFlips, PoisonCheck
+from fedlib.methods import DataSharing, FineTuning, LabelFlips, PoisonCheck
 from fedlib.models import CNN
 from fedlib.spec import InputError
 
@@ -50,6 +51,16 @@ def test_a_client_of_one_class_cannot_judge_with_its_own_model():
     run = play(ONE_CLASS.but(rounds=1, lr=0.1, epochs=5, methods=methods, measures=(PoisonDetection(),)))
     assert run.series["poison_false_alarms"]["value"][0] > 0.5
     assert run.series["gradients"]["value"][0] > 2 * 400 * 5  # its own model was trained first
+
+
+def test_a_personal_model_leaves_out_what_training_left_out():
+    methods = (ATTACK, PoisonCheck(margin=0.0), FineTuning(epochs=1, layers=("*",)))
+    run = play(ONE_CLASS.but(methods=methods, rounds=2))
+    client = federation.started(run.experiment, 0, 3, run.w, dict(run.clients[0]), {})
+    assert 0 < client.n < len(run.setting.samples(0, 3)[1])
+    score = federation.score_client(run.experiment, run.w, 0, 3, run.clients[0], {}, "own")
+    assert score.gradients == client.n
+    assert torch.equal(run.clients[0]["poison_check"], play(run.experiment).clients[0]["poison_check"])
 
 
 def test_nothing_received_nothing_checked():
