@@ -21,7 +21,7 @@ from benchmarks.turn import WARM
 from fedlib import federation, workers
 from fedlib.records import commit, processor
 
-ROUNDS = 40
+ROUNDS = 100
 """Of each, in each number format."""
 
 
