@@ -161,25 +161,25 @@ def settling(records: Runs, contrasts: Mapping[str, tuple[Hashable, Hashable, st
 
     A contrast, by its name, is a series of one setting less that of another, paired by seed.
     """
-    rows, moving = [], []
+    rows = []
     for words, (one, other, series) in contrasts.items():
         pairs = min(len(records[one]), len(records[other]))
         half, end = (at(one, series)[:pairs] - at(other, series)[:pairs] for at in (records.halfway, records.final))
         moved = difference(end, half)
         spec = "+.3f" if "accuracy" in series else "+.2f"
-        rows.append((words, *(e.format(spec) for e in (estimate(half), estimate(end), moved))))
-        if moved.low > 0 or moved.high < 0:
-            moving.append(f"{words} ({moved.format(spec)})")
+        told = [e.format(spec) for e in (estimate(half), estimate(end), moved)]
+        rows.append((words, *told, moved.says("yes", "yes", "no")))
     tested = [name.removeprefix("test_") for *_, name in contrasts.values() if name.startswith("test_")]
     table(
-        pd.DataFrame(rows, columns=["contrast", "halfway", "at the end", "change"]),
+        pd.DataFrame(rows, columns=["contrast", "halfway", "at the end", "change", "clearly moves"]),
         "Contrasts halfway and at the end, "
         + "".join(f"{name} on the test split, " for name in dict.fromkeys(tested))
         + f"means of the last {LAST} values up to there, 95 % intervals",
     )
+    moving = [answer for *_, answer in rows].count("yes")
     display(Markdown(
-        f"From halfway to the end these still clearly move: **{'; '.join(moving)}**." if moving else
-        "From halfway to the end none of these clearly moves."
+        f"From halfway to the end **{moving} of these {len(rows)} clearly {'move' if moving > 1 else 'moves'}**."
+        if moving else "From halfway to the end none of these clearly moves."
     ))  # fmt: skip
 
 
