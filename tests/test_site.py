@@ -119,8 +119,10 @@ def visit(browser, url: str, *widths: int) -> list[tuple[dict, list[str]]]:
     try:
         for page, _ in windows:
             page.wait_for_load_state("load")
+        # As long as a quiet network takes to be one, before and after; to wait for that itself can take for ever.
+        page.wait_for_timeout(500)
         seen = [(page.evaluate(FACTS), wrong) for page, wrong in windows]
-        page.wait_for_timeout(500)  # for late requests; to wait for a network without any can take for ever
+        page.wait_for_timeout(500)
     finally:
         for page, _ in windows:
             page.close()
