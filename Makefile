@@ -23,8 +23,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@python=$$(.ci/find-python)
 	$(BIN)/python -m pip --version &> /dev/null || "$$python" -m venv --clear $(VENV)
 	echo "Installing the locked packages into $(VENV); this takes some minutes."
-	# The lock names everything, which the check makes sure of. Bytecode of what is used comes with its first use.
-	$(PIP) --no-deps --no-compile -r requirements.lock
+	# The lock names everything, which the check makes sure of: nothing is left to resolve.
+	$(PIP) --no-deps -r requirements.lock
 	$(PIP) --no-deps --editable .
 	$(BIN)/python -m pip check
 	# Built now, since matplotlib would otherwise report it on the first page that draws a figure.
